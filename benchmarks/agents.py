@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import socket
 import subprocess
 import sys
@@ -102,6 +103,8 @@ async def measure(num: int, port: int, rounds: int) -> None:
         return Setting(policy, shown, executor, limits, Sampling(stop_token_ids=chat.stop_token_ids))
 
     ours, theirs = [], []
+    gc.freeze()  # as `rlf` does once it has started: what was loaded is no garbage
+    gc.set_threshold(20_000)
     agent = AgentSpec(url=f"http://127.0.0.1:{port}/run", timeout_s=120)
     async with Executor((tool,)) as executor, AgentServer(agent, tokenizer) as server:
         for _ in range(rounds):

@@ -121,7 +121,7 @@ class EndpointPool:
         *,
         sampling: SamplingSpec = _DEFAULT_SAMPLING,
         tools: Sequence[Mapping[str, Any]] = (),
-        tool_choice: str | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
         response_format: Mapping[str, Any] | None = None,
         top_logprobs: int | None = None,
     ) -> Completion:
@@ -131,7 +131,7 @@ class EndpointPool:
             messages: in the OpenAI form; see `text_part` and `image_part` for those with images.
             caller: whose deadline and meter count.
             tools: in the OpenAI form.
-            tool_choice: `none` where the tools may not be called any more.
+            tool_choice: in the OpenAI form; `none` where the tools may not be called any more.
             response_format: e.g. from `json_schema_format`.
             top_logprobs: how many of the likeliest tokens come with each sampled one; None for no logprobs at all.
 

@@ -74,12 +74,18 @@ class EvaluationSettings:
 
 @asynccontextmanager
 async def open_text_players(
-    target: Target, traffic: Traffic, notify: Callable[[str, str], None], usage: dict[str, dict[str, float]]
+    target: Target,
+    traffic: Traffic,
+    notify: Callable[[str, str], None],
+    usage: dict[str, dict[str, float]],
+    *,
+    takes_agents: bool = False,
 ) -> AsyncIterator[tuple[Harness, Callable[[Sampling], TextPlayer]]]:
     """The harness of a model behind a server, entered, and what plays it.
 
     Args:
         usage: takes what the server counts, by trajectory.
+        takes_agents: whether the caller has the spec's agent play in place of the player.
     """
     from rlf.chat.repair import stand_in
     from rlf.endpoints.pool import open_pool
@@ -88,7 +94,7 @@ async def open_text_players(
 
     spec, endpoint = target.spec, target.endpoint
     assert endpoint is not None, f"{target.name} is on this machine"
-    if spec.rollout.agent is not None:
+    if spec.rollout.agent is not None and not takes_agents:
         raise RlfError(PLAYED_BY_AGENT)
     # The format is the server's own: a stand-in takes its place, which renders and reads nothing.
     plain = spec.model_copy(update={"chat": ChatSpec(format="hermes")})

@@ -34,15 +34,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rlf.environments.pool import WorldPool
+    from rlf.rollout.by_text import TextPlayer
     from rlf.rollout.collect import Player
     from rlf.spec.models import RunSpec
 
 
 PLAYED_BY_AGENT = (
     "rollout.agent: this is played by rlf's own loop, and the spec's trajectories by an agent. Add rollout.agent=null, "
-    "or evaluate a model of this machine by `rlf eval`."
+    "or evaluate by `rlf eval`."
 )
-"""Of what plays by the loop or behind an endpoint."""
+"""Of what plays by the loop alone."""
 
 
 class Agents(AbstractAsyncContextManager[Any], Protocol):
@@ -54,6 +55,9 @@ class Agents(AbstractAsyncContextManager[Any], Protocol):
         Args:
             overrides: whether the setting's sampling wins over what a program asks for.
         """
+
+    def forwarding(self, player: TextPlayer) -> Player:
+        """What plays a collection with the model behind an endpoint, as the player of rlf's own loop asks it."""
 
     async def certify(self, harness: Harness, policy: Policy, tasks: Sequence[Task], seed: int) -> Notice:
         """Plays tasks before the first step; what a run keeps of it. Raises CheckError where the spec wants more."""
@@ -126,13 +130,17 @@ class Harness:
     agents: Agents | None = None
     """What plays in place of the loop; None: the loop plays."""
 
-    def player(self, policy: Policy, sampling: Sampling) -> Player:
+    def player(self, policy: Policy, sampling: Sampling, **changes: Any) -> Player:
         """What plays a collection: the agent of the spec, or the loop.
 
         An agent's own settings hold in evaluations; in training they would change what is explored.
+
+        Args:
+            changes: fields of the setting in place of the harness's own.
         """
         faults = self.training_faults if sampling is self.training else self.evaluation_faults
         setting = Setting(policy, self.chat, self.tools, self.limits, sampling, self.handling, self.worlds, faults)
+        setting = replace(setting, **changes)
         return setting if self.agents is None else self.agents.player(setting, overrides=sampling is self.training)
 
     def setting(self, policy: Policy, sampling: Sampling) -> Setting:

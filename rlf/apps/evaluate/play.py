@@ -328,8 +328,9 @@ async def _open_players(
         emit(Notice(level, text, {}))
 
     if loaded is None:
-        async with open_text_players(target, traffic, notify, usage) as found:
-            yield found
+        async with open_text_players(target, traffic, notify, usage, takes_agents=True) as (harness, player_of):
+            agents = harness.agents
+            yield harness, player_of if agents is None else lambda sampling: agents.forwarding(player_of(sampling))
         return
     host, tokenizer = loaded
     harness = build_harness(spec, tokenizer, notify, traffic)

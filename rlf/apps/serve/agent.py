@@ -10,7 +10,7 @@ from typing import Any
 from rlf.apps.serve.dialogue import checked_message
 from rlf.apps.serve.requests import ChatRequest, Refusal
 from rlf.chat import ChatFormat
-from rlf.rollout.loop import play
+from rlf.endpoints.openai import RequestedCall
 from rlf.rollout.rollout import Rollout
 from rlf.training.harness import Harness
 from rlf.types import (
@@ -43,8 +43,11 @@ class AgentAnswer:
     """All after the prompt: turns, and results between them."""
     logprobs: Sequence[float]
     num_sampled: int
-    report: Json
-    """`stop`, `turns`, `calls`, and `action_mask` of the tokens: which of them were sampled."""
+    report: Json | None = None
+    """`stop`, `turns`, `calls`, and `action_mask` of the tokens: which of them were sampled. None of one turn."""
+    reasoning: str = ""
+    calls: tuple[RequestedCall, ...] = ()
+    """Those that are left to the client."""
 
 
 class ServedAgent:
@@ -100,12 +103,12 @@ class ServedAgent:
         tools = _Reporting(self._harness.tools, report)
         limits = self._harness.limits
         limits = replace(limits, max_new_tokens=min(max_tokens, limits.max_new_tokens or max_tokens))
-        setting = replace(self._harness.setting(host, self._make_sampling(asked)), tools=tools, limits=limits)
+        player = self._harness.player(host, self._make_sampling(asked), tools=tools, limits=limits)
         rollout = Rollout(f"{task.id}/{index}", task, index, seed)
-        setting.open([rollout.id])
-        trajectory = await play(rollout, setting)
+        player.open([rollout.id])
+        trajectory = await player.play(rollout)
         if trajectory.stop is StopReason.INFRA_FAILURE:
-            raise Refusal(502, f"a tool failed: {trajectory.error}", code="tool_failed")
+            raise Refusal(502, f"a tool or the spec's agent failed: {trajectory.error}", code="tool_failed")
         return _make_played(trajectory)
 
     def _make_sampling(self, asked: ChatRequest) -> Sampling:

@@ -348,8 +348,10 @@ class _Choice:
         return Delta(
             self.asked.index,
             played.text,
-            tokens=played.tokens,
-            logprobs=played.logprobs,
+            played.reasoning,
+            played.calls,
+            played.tokens,
+            played.logprobs,
             finish=played.finish,
             report=played.report,
             num_sampled=played.num_sampled,

@@ -61,9 +61,12 @@ class ServedModel:
     async def prepare_chat(self, asked: ChatRequest) -> list[AnswerRequest]:
         """Prepares the answers to a conversation. Raises Refusal."""
         self.check_name(asked.model)
+        if asked.response_format not in (None, {"type": "text"}):
+            words = "response_format: it cannot be done: the sampler follows no grammar. Ask for the form in the "
+            raise Refusal(400, f"{words}prompt and check the answer. Leave the key out.", key="response_format")
         if self.agent is not None:
             return self._prepare_play(asked, self.agent)
-        tools: Tools = () if asked.tool_choice == "none" else tuple(tool.function.described for tool in asked.tools)
+        tools = asked.offered
         prompt, is_continued = await self.encode_chat(asked.messages, tools)
         if any(message.get("role") == "assistant" for message in asked.messages):
             self.gate.metrics.count_prompt(is_continued=is_continued)
@@ -119,8 +122,7 @@ class ServedModel:
         self.check_name(asked.model)
         if self.agent is not None:
             return len(self.agent.prompt(self.agent.task(asked)))
-        tools: Tools = () if asked.tool_choice == "none" else tuple(tool.function.described for tool in asked.tools)
-        return len((await self.encode_chat(asked.messages, tools))[0])
+        return len((await self.encode_chat(asked.messages, asked.offered))[0])
 
     async def encode_chat(self, messages: Messages, tools: Tools) -> tuple[list[int], bool]:
         """Tokens of a conversation, as `Dialogue.encode`."""

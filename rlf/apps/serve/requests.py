@@ -11,7 +11,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
@@ -72,7 +72,6 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "repetition_penalty": (1,),
     "length_penalty": (1,),
     "logit_bias": ({},),
-    "response_format": ({"type": "text"},),
     "chat_template_kwargs": ({},),
     "store": (False,),
     "modalities": (["text"],),
@@ -114,7 +113,6 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 """Keys that cannot be honoured, with the values that ask for nothing; null is one of each."""
 _WHY = {
-    "response_format": "the sampler follows no grammar. Ask for the form in the prompt and check the answer",
     "reasoning_effort": "the model's template decides whether it thinks",
     "chat_template_kwargs": "the template is rendered as training rendered it",
     "store": "nothing is kept after the answer",
@@ -218,9 +216,15 @@ class ChatRequest(SampledRequest):
     tools: tuple[RequestTool, ...] = ()
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
+    response_format: dict[str, Any] | None = None
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=20)
+
+    @cached_property
+    def offered(self) -> tuple[ToolDescription, ...]:
+        """The tools that may be called."""
+        return () if self.tool_choice == "none" else tuple(tool.function.described for tool in self.tools)
 
     @property
     def limit(self) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -159,5 +159,7 @@ async def _open_agent(spec: RunSpec | None, tokenizer: PreTrainedTokenizerBase) 
     if harness.worlds is not None:
         raise RlfError("--agent: env: a world begins with a row of the spec's data; serve the model without --agent.")
     system = spec.data.train.system
-    async with harness.tools:
+    async with AsyncExitStack() as stack:
+        for part in (harness.tools, *([] if harness.agents is None else [harness.agents])):
+            await stack.enter_async_context(part)
         yield ServedAgent(harness, system if system is not None and "{" not in system else None)

@@ -13,8 +13,10 @@ from benchmarks.serving import body_of, play_over_http
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agent import ServedAgent
 from rlf.apps.serve.app import serving
-from rlf.apps.serve.serve import used_as_trained
+from rlf.apps.serve.requests import ChatRequest
+from rlf.apps.serve.serve import _open_agent, used_as_trained
 from rlf.builtin.names import builtin_path
+from rlf.chat.encoding import load_tokenizer
 from rlf.core import RlfError
 from rlf.core.servers import listening
 from rlf.data import load_tasks
@@ -22,9 +24,11 @@ from rlf.engines.engine import HostSettings
 from rlf.engines.local.host import load_host
 from rlf.rollout.loop import play
 from rlf.rollout.rollout import Rollout
+from rlf.rollout.scripted import ScriptedPolicy
 from rlf.spec.load import load_spec
 from rlf.training.harness import build_harness
 
+from .agents import adversaries
 from .served import events_of
 
 CHECKPOINT = builtin_path("tiny")
@@ -80,6 +84,24 @@ async def check_agent(session: aiohttp.ClientSession, url: str, asked: dict[str,
         events = events_of(await response.text())
     reports = [choice["agent"] for event in events for choice in event["choices"] if "agent" in choice]
     assert len(reports) == len(calls) + 1 and reports[-1] == told
+
+
+def test_a_spec_with_an_agent_is_served_by_its_agent() -> None:
+    async def main() -> None:
+        agent = f"rollout.agent.callable={adversaries.__name__}:plain"
+        spec = load_spec([SPEC], [agent, "rollout.schedule=clock"]).spec
+        tokenizer = load_tokenizer(str(CHECKPOINT))
+        call = '<tool_call>\n{"name": "search", "arguments": {"query": "capital"}}\n</tool_call><|im_end|>'
+        policy = ScriptedPolicy(tokenizer, [call, "Paris<|im_end|>"])
+        asked = ChatRequest(model="m", messages=({"role": "user", "content": "Which town?"},))
+        async with _open_agent(spec, tokenizer) as served:
+            assert served is not None
+            for index in range(2):
+                answer = await served.play(policy, served.task(asked), asked, 64, index, 0, lambda report: None)
+                assert answer.report is not None
+                assert (answer.text, answer.report["turns"], answer.report["stop"]) == ("Paris", 2, "answered")
+
+    asyncio.run(main())
 
 
 def test_an_agent_needs_a_spec(tmp_path: Path) -> None:

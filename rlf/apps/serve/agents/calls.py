@@ -96,11 +96,20 @@ class CallTree:
 
     def place(self, prompt: Sequence[int], messages: Sequence[Message], tools: str) -> tuple[Call | None, str]:
         """The call that a prompt continues, with an empty reason or that of a branch; else None and why it is none."""
-        found = [call for call in self.calls if len(call.tokens) <= len(prompt) and _begins(prompt, call.tokens)]
+        if prompt:
+            found = [call for call in self.calls if len(call.tokens) <= len(prompt) and _begins(prompt, call.tokens)]
+        else:  # of a model that gives no tokens
+            words = [_words(message) for message in messages]
+            found = [call for call in self.calls if call.tools == tools and _is_said(words, call)]
         if found:
-            parent = max(found, key=lambda call: len(call.tokens))
+            parent = max(found, key=lambda call: (len(call.tokens), len(call.words)))
             return parent, BRANCH if parent.num_children else ""
         return None, self._find_cause(list(prompt), messages, tools)
+
+    @property
+    def num_rows(self) -> int:
+        """Paths from a root to a leaf."""
+        return sum(not call.num_children for call in self.calls)
 
     def add(self, call: Call) -> None:
         """Takes a call that was placed."""
@@ -154,12 +163,11 @@ class CallTree:
         """Why a prompt continues no call, by what is nearest in its words."""
         if not self.calls:
             return FIRST
-        if any(call.prompt == prompt for call in self.calls):
-            return SAME_PROMPT
         words = [_words(message) for message in messages]
+        if any(call.prompt == prompt and (prompt or (call.words, call.tools) == (words, tools)) for call in self.calls):
+            return SAME_PROMPT
         for call in reversed(self.calls):
-            size = len(call.words)
-            if words[:size] == call.words and _says(words[size:], call):
+            if _is_said(words, call):
                 return OTHER_TOOLS if call.tools != tools else OTHER_TOKENS
         head, first = _heads(words)
         known = [_heads(call.words) for call in self.calls]
@@ -197,14 +205,15 @@ def _show_call(name: str, arguments: Mapping[str, Any]) -> str:
     return f"{name} {json.dumps(arguments, sort_keys=True)}"
 
 
-def _says(words: Sequence[_Words], call: Call) -> bool:
-    """Whether words begin with a call's answer; text beside calls may be missing where it comes back."""
-    if not words or words[0][0] != "assistant":
+def _is_said(words: Sequence[_Words], call: Call) -> bool:
+    """Whether words begin with a call's and its answer; text beside calls may be missing where it comes back."""
+    size = len(call.words)
+    if len(words) <= size or words[size][0] != "assistant" or words[:size] != call.words:
         return False
-    _, text, calls = words[0]
+    _, text, calls = words[size]
     if call.requested:
         return calls == tuple(_show_call(each.name, each.arguments) for each in call.requested)
-    return text == (call.answer or "").strip() and not calls
+    return text in ((call.answer or "").strip(), call.text.strip()) and not calls
 
 
 def _heads(words: Sequence[_Words]) -> tuple[str, str]:

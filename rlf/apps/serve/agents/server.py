@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from aiohttp import web
 
 from rlf.apps.serve import ServeSettings
+from rlf.apps.serve.agents.forward import ForwardedSession, setting_of
 from rlf.apps.serve.agents.programs import AgentFault, AgentResult, AgentSession, AgentTask, open_program
-from rlf.apps.serve.agents.session import Attempt, Session, SessionModel
+from rlf.apps.serve.agents.session import Attempt, Session
 from rlf.apps.serve.agents.tools import BAD_PARAMS, as_spoken, read_call, show_result
 from rlf.apps.serve.app import Handler, Server, answering
 from rlf.apps.serve.dialogue import Dialogue
@@ -25,6 +26,7 @@ from rlf.apps.serve.requests import Refusal, read_json
 from rlf.core.errors import CheckError
 from rlf.core.servers import listening
 from rlf.core.text import clean
+from rlf.rollout.by_text import TextPlayer
 from rlf.rollout.loop import Setting, with_observation
 from rlf.rollout.rollout import Rollout
 from rlf.spec.agent import AgentFailure, AgentSpec, error_of
@@ -98,6 +100,12 @@ class AgentServer:
         """What plays a collection."""
         return AgentPlayer(self, setting, overrides=overrides)
 
+    def forwarding(self, player: TextPlayer) -> AgentPlayer:
+        """What plays a collection with the model behind an endpoint."""
+        chat = self.dialogue.chat(())
+        assert chat is not None, "a stand-in without a chat format"
+        return AgentPlayer(self, setting_of(player, chat), overrides=False, asks=player)
+
     async def certify(self, harness: Harness, policy: Policy, tasks: Sequence[Task], seed: int) -> Notice:
         """Plays tasks, and says how their calls hang together. Raises CheckError below `least_continued`."""
         from rlf.apps.serve.agents.certify import play_certificate
@@ -110,10 +118,13 @@ class AgentServer:
             raise CheckError(f"rollout.agent.least_continued: got {least:g}; {text}")
         return Notice(level, text, {"agent": found.to_json()})
 
-    def open(self, rollout: Rollout, setting: Setting, *, overrides: bool) -> tuple[Session, AgentSession]:
-        """A session for a trajectory, with its address."""
+    def open(
+        self, rollout: Rollout, setting: Setting, asks: TextPlayer | None, *, overrides: bool
+    ) -> tuple[Session, AgentSession]:
+        """A session for a trajectory, with its address. Args: asks: what asks an endpoint; None: the policy samples."""
         key = secrets.token_urlsafe(24)
-        session = Session(key, rollout, setting, self.agent, self.dialogue, overrides=overrides)
+        own = key, rollout, setting, self.agent, self.dialogue
+        session = Session(*own, overrides=overrides) if asks is None else ForwardedSession(*own, asks=asks)
         name = hashlib.blake2b(rollout.id.encode(), digest_size=8).hexdigest() + secrets.token_hex(4)
         self._server.sessions[name] = session
         return session, AgentSession(f"{self._root}/s/{name}/v1", key)
@@ -177,7 +188,7 @@ class SessionServer(Server):
         if body:
             attempt = session.attempt(request.path, body, is_retry=request.headers.get(_RETRY, "0") != "0")
             request[_ATTEMPT] = attempt
-        return SessionModel(session, self._settings, self._metrics, attempt)
+        return session.model(self._settings, self._metrics, attempt)
 
     def app(self) -> web.Application:
         """The application."""
@@ -244,8 +255,11 @@ _MOST_ENDED = 10_000
 class AgentPlayer:
     """Plays trajectories, each by an agent of its own."""
 
-    def __init__(self, server: AgentServer, setting: Setting, *, overrides: bool) -> None:
+    def __init__(
+        self, server: AgentServer, setting: Setting, *, overrides: bool, asks: TextPlayer | None = None
+    ) -> None:
         self._server = server
+        self._asks = asks
         self._setting = setting
         self._overrides = overrides
 
@@ -260,7 +274,7 @@ class AgentPlayer:
     async def play(self, rollout: Rollout, *, cut_off: Callable[[Trajectory], None] | None = None) -> Trajectory:
         """Plays one trajectory to its end."""
         async with self._server.room:
-            session, address = self._server.open(rollout, self._setting, overrides=self._overrides)
+            session, address = self._server.open(rollout, self._setting, self._asks, overrides=self._overrides)
             try:
                 return await self._play(rollout, session, address)
             except asyncio.CancelledError:
@@ -296,7 +310,7 @@ class AgentPlayer:
         await session.close()
         session.step_world()
         stop, answer = session.ending(failure, result.answer)
-        error = session.tools.error or (None if failure is None else error_of(failure, words or ""))
+        error = session.tools.error or session.error or (None if failure is None else error_of(failure, words or ""))
         if failure is not None:
             session.counts[f"failed: {failure}"] += 1
         if world is not None and stop is not StopReason.INFRA_FAILURE:

@@ -13,15 +13,17 @@ import copy
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, TypeVar
 
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agents import calls
 from rlf.apps.serve.agents.calls import Call, CallTree
 from rlf.apps.serve.agents.tools import SessionTools, add_steps
-from rlf.apps.serve.dialogue import Dialogue, RecentValues, Tools, TurnOpening, checked_message, dump_tools
+from rlf.apps.serve.dialogue import Dialogue, RecentValues, TurnOpening, checked_message, dump_tools
 from rlf.apps.serve.generation import AnswerRequest, HostGate, Metrics
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, Refusal, SampledRequest
@@ -35,6 +37,7 @@ from rlf.types.tool import ToolCall, ToolResult
 from rlf.types.trajectory import StopReason, Trajectory
 from rlf.types.world import WorldRecord
 
+_T = TypeVar("_T")
 _MEMORY = 1_000_000
 """Of what a session remembers of its conversations: tokens, and characters of those that are continued by an id."""
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens")
@@ -46,7 +49,7 @@ class Attempt:
     """One request, and the requests that repeat it because its answer was lost."""
 
     number: int
-    samples: dict[int, asyncio.Future[Sample]] = field(default_factory=dict)
+    samples: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
     """By the place of the answer among those of the request."""
     is_lost: bool = False
     """Whether its connection ended before the answer was sent."""
@@ -78,6 +81,8 @@ class Session:
         """Whether a prompt that continues nothing was refused."""
         self.is_full = False
         """Whether the latest prompt left no room for a sample."""
+        self.error: str | None = None
+        """Why the trajectory counts for nothing: what answers its calls is down."""
         self.fault: Exception | None = None
         """What the policy or a tool raised: no agent's failure, and raised again where it is played."""
         self.over = asyncio.Event()
@@ -130,6 +135,19 @@ class Session:
             self.end(StopReason.INFRA_FAILURE)
         return result
 
+    def fail(self, error: str) -> None:
+        """Ends the trajectory for a reason outside the policy."""
+        self.error = self.error or error
+        self.end(StopReason.INFRA_FAILURE)
+
+    def model(self, settings: ServeSettings, metrics: Metrics, attempt: Attempt) -> ServedModel:
+        """The policy as one request meets it."""
+        return SessionModel(self, settings, metrics, attempt)
+
+    def begin_record(self) -> list[int]:
+        """The tokens of a trajectory without calls."""
+        return self.setting.chat.prompt(self.rollout.task.messages, ())
+
     def _break(self, fault: Exception) -> None:
         self.fault = self.fault or fault
         self.over.set()
@@ -152,17 +170,35 @@ class Session:
         self.stop = self.stop or stop
         self.over.set()
 
-    async def sample(self, asked: _Asked, index: int, prompt: list[int], max_tokens: int, how: Sampling) -> Sample:
-        """The sample of an answer; that of an earlier request where this one repeats it. Raises Refusal."""
-        found = asked.attempt.samples.get(index)
+    async def repeat_or(self, attempt: Attempt, index: int, sample: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """What is sampled for an answer; that of an earlier request where this one repeats it. Raises Refusal."""
+        found = attempt.samples.get(index)
         if found is None or (found.done() and (found.cancelled() or found.exception() is not None)):
-            found = asyncio.ensure_future(self._sample(asked, index, prompt, max_tokens, how))
+            found = asyncio.ensure_future(sample())
             found.add_done_callback(_retrieve)
-            asked.attempt.samples[index] = found
+            attempt.samples[index] = found
         # Shielded: a client that goes away loses its answer, not the sample, which its next request gets.
-        return await asyncio.shield(found)
+        sampled: _T = await asyncio.shield(found)
+        return sampled
 
-    async def _sample(self, asked: _Asked, index: int, prompt: list[int], max_tokens: int, how: Sampling) -> Sample:
+    async def sample(self, asked: _Asked, index: int, prompt: list[int], max_tokens: int, how: Sampling) -> Sample:
+        """The sample of an answer, which is a call of the trajectory. Raises Refusal."""
+        async with self.taking_turn(asked, prompt) as (parent, link):
+            started = time.perf_counter()
+            sample = await self.draw(prompt, max_tokens, how, self._num_sampled)
+            self._num_sampled += len(sample.tokens)
+            self.is_full = False
+            call = self._read(asked, index, prompt, sample, time.perf_counter() - started)
+            call.parent, call.link = parent, link
+            self.tree.add(call)
+            return sample
+
+    @asynccontextmanager
+    async def taking_turn(self, asked: _Asked, prompt: list[int]) -> AsyncIterator[tuple[Call | None, str]]:
+        """The trajectory's turn to be sampled, in line; the call that the prompt continues, and why it continues none.
+
+        Raises Refusal; what else is raised within is a fault of the policy.
+        """
         async with self._turn:
             self._check_open()
             self.step_world()
@@ -174,20 +210,13 @@ class Session:
                 raise Refusal(
                     403, f"rollout.agent.on_break: the prompt continues no earlier call: {link}", code="break"
                 )
-            started = time.perf_counter()
             try:
-                sample = await self.draw(prompt, max_tokens, how, self._num_sampled)
+                yield parent, link
             except Refusal:
                 raise
             except Exception as fault:
                 self._break(fault)
                 raise Refusal(503, f"the policy failed: {describe(fault)}", code="policy_failed") from fault
-            self._num_sampled += len(sample.tokens)
-            self.is_full = False
-            call = self._read(asked, index, prompt, sample, time.perf_counter() - started)
-            call.parent, call.link = parent, link
-            self.tree.add(call)
-            return sample
 
     async def draw(self, prompt: list[int], max_tokens: int, how: Sampling, num_sampled: int) -> Sample:
         """Samples in the trajectory's place, and keeps nothing."""
@@ -201,6 +230,14 @@ class Session:
             words = "this engine gives the sampled token's log-probability alone: leave out logprobs and tool_choice"
             raise Refusal(400, words, key="logprobs")
         return sample
+
+    def refuse_full(self, num_prompt: int) -> Refusal:
+        """Notes a prompt that leaves no room for a sample; what it is answered."""
+        self.counts["refused: length"] += 1
+        self.is_full = True
+        most = self.setting.limits.max_total_tokens
+        words = f"rollout.max_total_tokens: {num_prompt} prompt tokens leave no room in {most}"
+        return Refusal(400, words, key="messages", code="context_length_exceeded")
 
     def _check_open(self) -> None:
         if self.over.is_set():
@@ -227,8 +264,8 @@ class Session:
         """What there is of it. Args: output: the end of what the agent printed."""
         record, turns = self.tree.write()
         if not turns:
-            record.observe(self.setting.chat.prompt(self.rollout.task.messages, ()))
-        state = {"calls": len(turns), "contexts": len(record.forks) + bool(turns), **self.counts}
+            record.observe(self.begin_record())
+        state = {"calls": len(turns), "contexts": self.tree.num_rows, **self.counts}
         return Trajectory(
             id=self.rollout.id,
             task=self.rollout.task,
@@ -326,7 +363,8 @@ class _Place:
         self, tokens: Sequence[int], max_tokens: int, sampling: Sampling, seed: int, watch: Watch | None = None
     ) -> Sample:
         """The sample of an answer."""
-        return await self._session.sample(self._asked, seed, list(tokens), max_tokens, sampling)
+        sample = partial(self._session.sample, self._asked, seed, list(tokens), max_tokens, sampling)
+        return await self._session.repeat_or(self._asked.attempt, seed, sample)
 
     async def __aenter__(self) -> Self:
         return self
@@ -359,12 +397,16 @@ class SessionModel(ServedModel):
 
     async def prepare_chat(self, asked: ChatRequest) -> list[AnswerRequest]:
         """Prepares the answers to a conversation. Raises Refusal."""
-        tools: Tools = () if asked.tool_choice == "none" else tuple(tool.function.described for tool in asked.tools)
-        self._asked.messages = [checked_message(message, at) for at, message in enumerate(asked.messages)]
-        self._asked.tools, self._asked.chat = dump_tools(tools), self.dialogue.chat(tools)
+        self._take_messages(asked, asked.messages)
+        self._asked.chat = self.dialogue.chat(asked.offered)
+        return await super().prepare_chat(asked)
+
+    def _take_messages(self, asked: ChatRequest, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Keeps what a request says, and the results of calls that it holds."""
+        self._asked.messages = [checked_message(message, at) for at, message in enumerate(messages)]
+        self._asked.tools = dump_tools(asked.offered)
         if unknown := self._session.tree.hear(self._asked.messages):
             self._session.counts["results of unknown calls"] += unknown
-        return await super().prepare_chat(asked)
 
     async def _force_call(
         self, asked: ChatRequest, prompt: list[int], chat: ChatFormat | None, seed: int
@@ -393,10 +435,7 @@ class SessionModel(ServedModel):
         limits = self._session.setting.limits
         room = limits.max_total_tokens - num_prompt
         if room < 1:
-            self._session.counts["refused: length"] += 1
-            self._session.is_full = True
-            words = f"rollout.max_total_tokens: {num_prompt} prompt tokens leave no room in {limits.max_total_tokens}"
-            raise Refusal(400, words, key="messages", code="context_length_exceeded")
+            raise self._session.refuse_full(num_prompt)
         room = min(room, limits.max_new_tokens or room)
         return room if self._session.overrides else min(room, asked.limit or room)
 
