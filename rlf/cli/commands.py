@@ -31,7 +31,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Look": {
         "runs": "List, show, compare, export, import and remove runs.",
         "trace": "Show a trajectory turn by turn, or find trajectories.",
-        "why": "Say which turn of a trajectory decided.",
+        "why": "Say why a run got worse, or which turn of a trajectory decided.",
         "web": "Open a page in the browser: runs, trajectories, specs, tools.",
     },
     "Use": {

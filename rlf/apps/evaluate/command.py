@@ -344,22 +344,36 @@ def branch_trajectory(
 
 def why(
     run: _Run,
-    k: _K,
-    step: _Step,
+    k: Annotated[
+        int | None, typer.Argument(metavar="[K]", min=0, help="Which trajectory of the step.", show_default="the run")
+    ] = None,
+    step: Annotated[int | None, typer.Option("--step", min=0, help="Its step.", show_default=False)] = None,
     phase: _Phase = "train",
     samples: Annotated[int, typer.Option("--samples", "-n", min=2, max=256, help="Continuations of each turn.")] = 32,
     at: _At = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Say which turn of a trajectory decided, and how its scores became its advantage.
+    """Say why a run got worse or did not learn, or which turn of a trajectory decided.
 
-    From before each turn the run's model plays on, several times: a turn's worth is how it changed the share of right
-    ends. The continuations of each turn are branches in the lineage.
+    Of a run: when its figures changed, the likely causes with their evidence, what would refute each, and trajectories
+    that show it. Of a trajectory: from before each turn the run's model plays on, several times, and a turn's worth is
+    how it changed the share of right ends; then how its scores became its advantage. The continuations are branches.
     """
+    if k is None:
+        from rlf.apps.evaluate.explain_run import explain_run, run_explanation_view
+
+        if step is not None:
+            raise RlfError(f"why: got --step {step} without K; write e.g. `rlf why {run} 0 --step {step}`.")
+        whole = explain_run(run, runs_folder)
+        options = runs_option(runs_folder)
+        print_result("why", whole, as_json, lambda: run_explanation_view(whole, options))
+        return
     from rlf.apps.evaluate.branches import BranchPoint
     from rlf.apps.evaluate.why import explain, explanation_view
 
+    if step is None:
+        raise RlfError(f"why: got K {k} without --step; write e.g. `rlf why {run} {k} --step 1`.")
     point = BranchPoint(run, phase, step, k, 0)
     found = explain(point, samples, at=at, runs_folder=runs_folder, command=["rlf", *sys.argv[1:]])
     print_result("why", found, as_json, lambda: explanation_view(found))

@@ -1,0 +1,122 @@
+"""`rlf why RUN`: when a run's figures changed their level, and what is likely behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlf.apps.evaluate.breaks import SUCCESS, Break, fall_of, points_of, read_breaks
+from rlf.apps.evaluate.suspects import Recorded, Suspect, find_suspects
+from rlf.core.errors import RlfError
+from rlf.core.plain_json import Jsonable
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import TRAIN, StoredTrajectory, TrajectorySummary
+from rlf.reports.sheets import Sheet, decimal, percent, sheet_table
+from rlf.reports.verdict import RunVerdict, read_verdict
+from rlf.runs.exports import trained_run
+from rlf.runs.place import open_reader
+from rlf.runs.restore import Places, restore_plan
+from rlf.runs.sink import diagnosis_setting
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_MOST = 4000
+"""Trajectories of training that are read, and as many of evaluations: of each step as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunExplanation(Jsonable):
+    """Why a run ended as it did."""
+
+    run_id: str
+    verdict: RunVerdict
+    num_steps: int
+    num_read: int
+    """Trajectories that were looked at."""
+    fall: Break | None
+    """Of success; None where it did not fall."""
+    breaks: tuple[Break, ...]
+    """Of all figures, in the order of their steps."""
+    suspects: tuple[Suspect, ...]
+    """The likeliest first; none: nothing is suspected, or of a fall: cannot say."""
+
+
+def explain_run(name: str, runs_folder: Path) -> RunExplanation:
+    """Looks at what a run has recorded; plays nothing.
+
+    Args:
+        name: of a run, or the beginning of its id.
+
+    Raises:
+        RlfError: there is no such run, or it has made too few steps.
+    """
+    with open_reader(runs_folder) as reader:
+        run = trained_run(reader, name) if name == "latest" else reader.get_run(name)
+        run_id, steps = run.record.id, reader.steps(run.record.id)
+        if not steps:
+            raise RlfError(f"run {run_id} has made no step of training: there is nothing to explain. Name another.")
+        heads = reader.trajectories(run_id)
+        trained = _read(reader, run_id, [head for head in heads if head.phase == TRAIN])
+        modes = {evaluation.mode for evaluation in reader.evaluations(run_id)}
+        evaluated = _read(reader, run_id, [head for head in heads if head.phase in modes])
+        verdict = read_verdict(reader, run_id)
+        spec = restore_plan(run.record, Places.of(run.record, reader.store)).spec
+    breaks = read_breaks(trained, steps)
+    success = points_of(trained, SUCCESS)
+    fall = fall_of(breaks, success[-1].value) if success else None
+    settings = f"train.learning_rate {spec.train.learning_rate:g}"
+    setting = diagnosis_setting(spec)
+    recorded = Recorded(trained, evaluated, steps, breaks, fall, setting, settings)
+    return RunExplanation(
+        run_id=run_id,
+        verdict=verdict,
+        num_steps=len(steps),
+        num_read=len(trained) + len(evaluated),
+        fall=fall,
+        breaks=tuple(sorted((one for each in breaks.values() for one in each), key=lambda one: one.step)),
+        suspects=tuple(find_suspects(recorded)),
+    )
+
+
+def _read(reader: Reader, run_id: str, heads: Sequence[TrajectorySummary]) -> list[StoredTrajectory]:
+    """Trajectories in the order of their steps, the first of each step where there are many."""
+    by_step: dict[tuple[str, int], list[TrajectorySummary]] = {}
+    for head in sorted(heads, key=lambda one: (one.step, one.phase, one.k)):
+        by_step.setdefault((head.phase, head.step), []).append(head)
+    each = -(-_MOST // max(1, len(by_step)))
+    wanted = [head for found in by_step.values() for head in found[:each]]
+    return [stored for stored in reader.wholes(run_id, wanted) if stored is not None]
+
+
+def run_explanation_view(found: RunExplanation, options: str) -> RenderableType:
+    """For the terminal. Args: options: what the commands in it need beside the run."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(found.verdict.line, "bold"), Text()]
+    if found.breaks:
+        rows = tuple((str(one.step), one.figure, decimal(one.before), decimal(one.after)) for one in found.breaks)
+        note = f"over {found.num_steps} steps; levels are means of the steps between two changes"
+        parts += [sheet_table(Sheet("Changes", note, ("step", "figure", "before", "after"), rows)), Text()]
+    return Group(*parts, *(Text(line) for line in _lines(found, options)))
+
+
+def _lines(found: RunExplanation, options: str) -> Iterator[str]:
+    if found.fall is not None:
+        before, after = percent(found.fall.before), percent(found.fall.after)
+        yield f"success fell at step {found.fall.step}: {before} before it, {after} after"
+    if not found.suspects:
+        unknown = (
+            "cannot say why: tools, rewards, data and policy show nothing" if found.fall else "nothing is suspected"
+        )
+        yield unknown
+    for at, one in enumerate(found.suspects, 1):
+        since = f" since step {one.step}" if one.step > 1 else ""
+        yield f"{at}. {one.kind.replace('_', ' ')}{since}: {one.seen}"
+        yield f"   would be refuted by: {one.refuted_by}"
+        yield f"   {one.advice}"
+        for phase, step, k in one.shows:
+            yield f"   rlf runs show {found.run_id} --phase {phase} --step {step} --trajectory {k}{options}"
