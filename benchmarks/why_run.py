@@ -21,9 +21,7 @@ import yaml
 from rlf.apps.evaluate.explain_run import explain_run
 from rlf.apps.evaluate.suspects import BreakKind
 from rlf.core.errors import RlfError
-from rlf.lineage.records import Run
 from rlf.rollout.diagnosis import CauseKind
-from rlf.runs.place import open_reader
 from rlf.runs.sink import RunInfo
 from rlf.runs.start import run
 from rlf.types import RunEvent, StepFinished
@@ -174,12 +172,11 @@ def folder_of(name: str) -> str:
     return name.replace(" ", "-").replace(",", "")
 
 
-def make_run(folder: Path, name: str, plant: Plant, calibrate: bool) -> Run:
-    """The run, made where it is not there."""
+def make_run(folder: Path, name: str, plant: Plant, calibrate: bool) -> None:
+    """Makes the run where it is not there."""
     place = folder / folder_of(name)
     if (place / "done").exists():
-        with open_reader(place / "runs") as reader:
-            return reader.get_run("latest")
+        return
     overrides = write_project(place, plant, calibrate)
     os.environ |= {"PLANTED_STEP": "1", "PLANTED_FROM": "14" if calibrate else "20"}
 
@@ -195,8 +192,6 @@ def make_run(folder: Path, name: str, plant: Plant, calibrate: bool) -> Run:
     except RlfError as error:
         print(f"  {name}: {error}")
     (place / "done").touch()
-    with open_reader(place / "runs") as reader:
-        return reader.get_run("latest")
 
 
 def main() -> None:
@@ -209,10 +204,12 @@ def main() -> None:
     for name, plant in {**PLANTS, **HEALTHY}.items():
         if asked.only and name not in asked.only.split(";"):
             continue
-        made = make_run(asked.runs, name, plant, asked.calibrate)
+        make_run(asked.runs, name, plant, asked.calibrate)
         found = explain_run("latest", asked.runs / folder_of(name) / "runs")
         first = found.suspects[0].kind if found.suspects else None
-        print(f"{name:28} {first or 'nothing':16} {found.suspects[0].seen if first else found.verdict}", flush=True)
+        print(
+            f"{name:28} {first or 'nothing':16} {found.suspects[0].seen if first else found.verdict.line}", flush=True
+        )
         num_planted += plant.kind is not None
         num_named += plant.kind is not None and first is plant.kind
         num_healthy += plant.kind is None
