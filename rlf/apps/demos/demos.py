@@ -22,6 +22,7 @@ from rlf.core import RlfError
 from rlf.core.files import write_whole
 from rlf.core.identity import hash_json
 from rlf.endpoints.spec import EndpointSpec
+from rlf.rewards.judging.drift import LABELS, read_labelled_lines
 from rlf.rewards.normalization import normalize
 from rlf.runs.place import open_reader
 from rlf.runs.plans import check_spec
@@ -163,8 +164,15 @@ def _gather(
         runs += _teach(spec, asked.teacher, len(tasks), files, overrides, runs_folder)
     if runs:
         with open_reader(runs_folder) as reader:
-            found += [one for name in runs for one in from_run(reader, name)]
+            labels = _read_labels(runs_folder / LABELS)
+            found += [one for name in runs for one in from_run(reader, name, labels)]
     return found + [one for path in asked.files for one in from_file(path)]
+
+
+def _read_labels(path: Path) -> dict[str, float]:
+    """What people say of trajectories, by id: 1 for good and 0 for bad, or their number."""
+    lines = read_labelled_lines(path) if path.exists() else []
+    return {line.id: float(line.label) for line in lines if line.id is not None and not isinstance(line.label, str)}
 
 
 def _teach(

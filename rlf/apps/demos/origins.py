@@ -20,6 +20,7 @@ from rlf.environments.instances import to_actions
 from rlf.environments.playing import Action, GoldFault, open_bench
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run
+from rlf.rewards.judging.drift import label_id
 from rlf.rollout.collect import collect
 from rlf.rollout.loop import with_observation
 from rlf.rollout.recorded import WrittenTurn, write_turn
@@ -46,7 +47,7 @@ class Candidate:
     fault: str = ""
     """Why there is none."""
     facts: Mapping[str, float] = field(default_factory=dict)
-    """What conditions may ask for: success, reward, turns, calls, tokens, step, and each reward term."""
+    """What conditions may ask for: success, reward, turns, calls, tokens, step, each reward term, a person's label."""
     columns: Mapping[str, Any] = field(default_factory=dict)
     """Of its task."""
 
@@ -114,11 +115,16 @@ def _lines(chat: ChatFormat, actions: Sequence[Action], task: Task, closing: str
     return [line(action) for action in actions_made]
 
 
-def from_run(reader: Reader, name: str) -> Iterator[Candidate]:
-    """The trajectories of a run, of its training and its evaluations."""
+def from_run(reader: Reader, name: str, labels: Mapping[str, float]) -> Iterator[Candidate]:
+    """The trajectories of a run, of its training and its evaluations.
+
+    Args:
+        labels: what people say of trajectories, which conditions may ask for.
+    """
     run = reader.get_run(name)
     chat = _chat_of(run)
     for summary in reader.trajectories(run.record.id):
+        label = labels.get(label_id(run.record.id, summary.phase, summary.step, summary.k))
         origin = {"kind": "run", "run": run.record.id, "phase": summary.phase, "step": summary.step, "k": summary.k}
         if summary.error is not None or summary.reward is None:
             yield Candidate(origin, None, "it broke, or has no reward")
@@ -127,7 +133,8 @@ def from_run(reader: Reader, name: str) -> Iterator[Candidate]:
         if stored is None:
             yield Candidate(origin, None, "its turns are not kept any more")
         else:
-            yield candidate_of(stored.scored, origin, chat, summary.step)
+            found = candidate_of(stored.scored, origin, chat, summary.step)
+            yield found if label is None else replace(found, facts={**found.facts, "label": label})
 
 
 def _chat_of(run: Run) -> ChatFormat | None:

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from pathlib import Path
 from statistics import stdev
 from typing import Any, Literal
 
@@ -228,6 +229,23 @@ class LabelledLine(TrajectoryFacts):
     """The answer that `answer` is compared with, by a judge that compares pairs."""
     author: str | None = None
     """Who wrote the answer: the model's name as `endpoints` have it, for the judge's liking of itself."""
+    kind: str | None = None
+    """A word of the person's own for what kind of answer it is."""
+    comment: str | None = None
+
+
+LABELS = "labels.jsonl"
+"""Of a runs folder: what people say of its trajectories. The page writes it; `rlf demos` reads its labels."""
+
+
+def label_id(run_id: str, phase: str, step: int, k: int) -> str:
+    """The `id` of a trajectory there."""
+    return f"{run_id}/{phase}/{step}/{k}"
+
+
+def read_labelled_lines(path: str | Path) -> list[LabelledLine]:
+    """The lines of a file. Raises RlfError, or SpecError with every line that is wrong."""
+    return read_json_lines(path, "labelled trajectories", lambda value, _: LabelledLine.model_validate(value))
 
 
 @dataclass(frozen=True, slots=True)

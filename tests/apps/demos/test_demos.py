@@ -10,6 +10,8 @@ from rlf.apps.demos.forms import convert_row
 from rlf.apps.demos.rows import load_demonstrations, read_demonstration, write_demonstration
 from rlf.builtin.names import builtin_path
 from rlf.core import RlfError, SpecError
+from rlf.rewards.judging.drift import LABELS, label_id
+from rlf.runs.place import open_reader
 
 from ...runs.conftest import ROOT
 
@@ -87,6 +89,20 @@ def test_the_best_of_each_question_come_from_a_run(evaluated, tmp_path):
         tmp_path / "b.jsonl", SEARCH, runs_folder=evaluated, runs=("latest",), where="success == 1 and calls < 2"
     )
     assert all(len(one.turns) <= 2 for one in load_demonstrations(str(few.path)))
+
+
+def test_what_people_labelled_as_good_becomes_demonstrations(evaluated, tmp_path):
+    with open_reader(evaluated) as reader:
+        run = reader.get_run("latest").record.id
+        good, bad = [one for one in reader.trajectories(run) if one.phase == "train" and one.success == 1][:2]
+    lines = [{"id": label_id(run, one.phase, one.step, one.k), "label": one is good} for one in (good, bad)]
+    file = evaluated / LABELS
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    try:
+        done = write(tmp_path / "a.jsonl", SEARCH, runs_folder=evaluated, runs=("latest",), where="label >= 1")
+    finally:
+        file.unlink()
+    assert done.num_kept == 1 and done.left_out["not label >= 1"] == 1 and done.left_out["it has no label"] > 0
 
 
 def test_a_demonstration_of_a_run_has_the_tokens_that_were_sampled(evaluated, tmp_path):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Query
+from fastapi import Body, Depends, Query
 
+from rlf.apps.web.labels import TrajectoryLabel, read_labels, write_label
 from rlf.apps.web.site import Area, Site
 from rlf.apps.web.trajectories import (
     QuestionAnswers,
@@ -108,6 +109,28 @@ def routes(site: Site) -> Area:
         """The tokens of a trajectory, which of them were sampled, and with what probability."""
         with site.reader() as reader:
             return read_tokens(reader, run, (phase, step, k), site.openings, begin, min(end, begin + 8192))
+
+    @area.act("POST", PAGE + "/{phase}/{step}/{k}/label")
+    def label_trajectory(
+        run: str,
+        phase: str,
+        step: int,
+        k: int,
+        label: Annotated[bool | float | None, Body()] = None,
+        kind: Annotated[str, Body(max_length=80)] = "",
+        comment: Annotated[str, Body(max_length=10_000)] = "",
+    ) -> TrajectoryLabel:
+        """Says what a person thinks of a trajectory: good, bad or a number; null takes the label away."""
+        with site.reader() as reader:
+            run_id = reader.get_run(run).record.id
+            stored = reader.trajectory(run_id, k=k, step=step, phase=phase)
+        words = map(site.files.make_redactor().text, (kind, comment))
+        return write_label(site.runs_folder, run_id, stored, label, *words)
+
+    @area.read("/labels")
+    def list_labels() -> tuple[TrajectoryLabel, ...]:
+        """The labels of people, the oldest first."""
+        return tuple(read_labels(site.runs_folder).values())
 
     @area.read("/runs/{run}/why/{step}/{k}", task="explain_advantage")
     def explain_advantage(run: str, step: int, k: int) -> Any:

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 
 from rlf.apps.web.api.trajectories import read_filter
+from rlf.apps.web.labels import read_labels
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
 from rlf.apps.web.trajectories import (
     QuestionAnswers,
@@ -27,6 +28,7 @@ from rlf.apps.web.trajectories import (
 from rlf.apps.web.why import find_paid
 from rlf.core.errors import RlfError
 from rlf.lineage.records import TRAIN, TrajectoryOrder
+from rlf.rewards.judging.drift import LABELS, label_id
 from rlf.runs.place import Reader
 from rlf.types import FailureClass, Outcome
 from rlf.types.trajectory import Trajectory
@@ -34,6 +36,8 @@ from rlf.types.trajectory import Trajectory
 router = APIRouter(include_in_schema=False)
 
 _PER_PAGE = 50
+_MAX_PAGES = 200
+"""That a queue is searched for."""
 _MAX_TOKENS = 4096
 """Tokens that the view holds at once."""
 _PROBABILITIES = (0.9, 0.5, 0.1, 0.01)
@@ -100,10 +104,42 @@ def show_trajectories(request: Request, name: str, asked: Wanted, after: str = "
         tools = [summary.name for summary in reader.tool_call_summary(run_id)]
         modes = sorted({one.mode for one in reader.evaluations(run_id)}, reverse=True)
     known = {"tools": tools, "phases": [TRAIN, *modes], "failures": list(FailureClass), "outcomes": list(Outcome)}
-    values = {"run": run, "asked": asked, "fault": fault}
+    of_run = read_labels(site_of(request).runs_folder)
+    values = {
+        "run": run,
+        "asked": asked,
+        "fault": fault,
+        "labels": {one.place: one for one in of_run.values() if one.run_id == run_id},
+    }
     values |= {"matches": found.rows if found else (), "following": found.next if found else None}
     base, title = f"/runs/{run_id}/t", f"trajectories · {run_id}"
     return page(request, "trajectories.html", title, place="runs", base=base, query=asked.query, **values, **known)
+
+
+@router.get("/runs/{name}/queue")
+def show_queue(request: Request, name: str, asked: Wanted) -> RedirectResponse:
+    """The first trajectory of a list that nobody has labelled yet; the labels where there is none."""
+    labels, after = read_labels(site_of(request).runs_folder), None
+    with lineage(request) as reader:
+        run_id = reader.get_run(name).record.id
+        for _ in range(_MAX_PAGES):
+            found = page_trajectories(reader, run_id, asked.listed, after, _PER_PAGE)
+            for one in (line.summary for line in found.rows):
+                if label_id(run_id, one.phase, one.step, one.k) not in labels:
+                    query = "&".join(filter(None, (asked.query, "queue=1")))
+                    return RedirectResponse(f"/runs/{run_id}/t/{one.phase}/{one.step}/{one.k}?{query}", 303)
+            after = found.next
+            if after is None:
+                break
+    return RedirectResponse(f"/labels?run={run_id}", 303)
+
+
+@router.get("/labels")
+def show_labels(request: Request, run: str = "") -> HTMLResponse:
+    """What people say of trajectories, the newest first, and the commands that use it."""
+    found = [one for one in read_labels(site_of(request).runs_folder).values() if run in ("", one.run_id)]
+    file = site_of(request).runs_folder / LABELS
+    return page(request, "labels.html", "Labels", place="runs", labels=found[::-1], of_run=run, file=file)
 
 
 @router.get("/runs/{name}/t/{phase}/{step}/{k}")
@@ -116,6 +152,7 @@ def show_trajectory(
     view: str = "turns",
     colour: str = "probability",
     begin: Annotated[int, Query(ge=0)] = 0,
+    queue: bool = False,
 ) -> HTMLResponse:
     """One trajectory as turns, tokens or time, with its scores and its group; tokens from one of them on."""
     # Not declared as a parameter: `phase` and `step` of the list would be those of the path.
@@ -155,6 +192,8 @@ def show_trajectory(
         "begin": begin,
         "per_page": _MAX_TOKENS,
         "branches": branches,
+        "label": read_labels(site.runs_folder).get(label_id(run.record.id, phase, step, k)),
+        "queue": queue,
         "certificate": certificate,
         "lanes": _lanes(trajectory) if view == "time" else [],
     }

@@ -89,6 +89,11 @@ document.addEventListener("submit", event => {
   const done = work => { event.preventDefault(); run(event.submitter, async () => { await work(); form.closest("dialog")?.close(); }); };
   if (data.fork) done(async () => await follow(await post(`/api/v1/runs/${data.fork}/fork`, {step: Number(fields.step), overrides: fields.overrides.split("\n").map(line => line.trim()).filter(Boolean)}), "the fork has started"));
   if (data.branch) done(async () => await follow(await post(data.branch, {turn: Number(fields.turn), samples: Number(fields.samples), observation: fields.observation || null}), "playing…"));
+  if (data.label) done(async () => {
+    const {value} = event.submitter, number = fields.number.trim() === "" ? null : Number(fields.number);
+    await post(data.label, {label: value === "number" ? number : value ? value === "true" : null, kind: fields.kind, comment: fields.comment});
+    if (data.next) location = data.next; else location.reload();
+  });
   if (data.tag) done(async () => {
     const words = text => text.split(/\s+/).filter(Boolean), before = words(form.elements.tags.defaultValue), now = words(fields.tags);
     const added = now.filter(tag => !before.includes(tag)), gone = before.filter(tag => !now.includes(tag));
@@ -141,6 +146,7 @@ const KEYS = {
   "]": () => moveTurn(1), "[": () => moveTurn(-1),
   v: () => $("[data-views] [aria-current] + a, [data-views] a:first-child")?.click(),
   x: () => $("tr.at [data-choose]")?.click(),
+  "+": () => $("form[data-label] [value=true]")?.click(), "-": () => $("form[data-label] [value=false]")?.click(),
   c: ACTS.compare, u: ACTS.curves,
 };
 document.addEventListener("keydown", event => {

@@ -22,6 +22,7 @@ PAGES = {
     "question": f"{RUN}/questions/heldout-0000",
     "choose": "/compare",
     "compare": "/compare?a=20260102-030400-abc0&a=20260102-030401-abc1",
+    "labels": "/labels",
     "curves": "/curves?a=20260102-030400-abc0&a=20260102-030401-abc1",
     "specs": "/specs",
     "spec": "/specs/specs/search.yaml",

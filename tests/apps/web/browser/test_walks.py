@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -232,6 +233,23 @@ def test_a_page_goes_on_by_itself_when_its_server_is_gone_and_comes_back(visit, 
                 cells = page.locator("#curves table").first.locator("tbody tr td:first-child").all_inner_texts()
                 assert cells == sorted(set(cells)), "a step twice"
             assert page.evaluate("() => window.kept")
+
+
+def test_a_queue_is_labelled_with_two_keys(visit, project):
+    page = visit(f"{RUN}/t?phase=train")
+    page.get_by_role("link", name="Label these…").click()
+    page.wait_for_url(re.compile(r"train/1/0\?.*queue=1"))
+    page.get_by_label("comment").fill("**found**")
+    page.locator("h1").click()
+    page.keyboard.press("+")
+    page.wait_for_url(re.compile(r"train/1/1\?.*queue=1"))
+    page.keyboard.press("-")
+    page.wait_for_url(re.compile(r"train/2/0\?.*queue=1"))
+    lines = (project / "runs/labels.jsonl").read_text().splitlines()
+    assert [json.loads(line)["label"] for line in lines] == [True, False]
+    page.goto(page.url.replace("train/2/0", "train/1/0"))
+    assert page.get_by_label("comment").input_value() == "**found**"
+    (project / "runs/labels.jsonl").unlink()
 
 
 def test_chosen_runs_are_seen_over_each_other_zoomed_smoothed_and_by_tokens(visit):
