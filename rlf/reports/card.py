@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlf.lineage.records import BRANCH, CHAT, EVALUATION, TRAIN, Evaluation, Run, RunRecord, TrajectoryFilter
 from rlf.reports.evaluations import kinds_of, success_words
-from rlf.reports.pages.chart import ArmCurve, charts_svg, main_charts
+from rlf.reports.pages.chart import ArmCurve, charts_svg, draw, main_curves
 from rlf.reports.report import Report
 from rlf.reports.sheets import Sheet, decimal, percent, sheet_markdown, visible
 
@@ -70,7 +70,7 @@ def read_card(reader: Reader, report: Report, step: int, *, licence: str, usage:
         _describe_evaluation(reader, run_id, f"step {found.step}", found) for found in own if found.step in {0, step}
     ]
     tried += _tried_apart(reader, run_id, step)
-    charts = main_charts([ArmCurve("", [report.steps], [own])])[:2]
+    charts = [draw(chart) for chart in main_curves([ArmCurve("", [report.steps], [own])])[:2]]
     image = charts_svg(charts) if charts else None
     return Card(
         report,

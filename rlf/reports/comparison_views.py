@@ -30,7 +30,7 @@ from rlf.reports.comparison import (
     turn_words,
 )
 from rlf.reports.outcomes import Basis, ReachedStep
-from rlf.reports.pages.chart import ArmCurve, further_charts, main_charts
+from rlf.reports.pages.chart import ArmCurve, draw, further_curves, main_curves
 from rlf.reports.pages.render import SidePair, render
 from rlf.reports.paired import power_words
 from rlf.reports.report import judge_totals
@@ -346,7 +346,7 @@ def page(
 ) -> str:
     """The page as HTML; it loads nothing, and what models and tools wrote stays text in it."""
     courses = courses_of(found.arms)
-    charts = {"charts": main_charts(courses), "more_charts": further_charts(courses)}
+    charts = {"charts": list(map(draw, main_curves(courses))), "more_charts": list(map(draw, further_curves(courses)))}
     return render("compare.html", **page_values(found, examples, openings), **charts)
 
 

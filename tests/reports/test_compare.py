@@ -22,7 +22,7 @@ from rlf.reports.arms import Arm, ArmMember, DifferenceCause, differences, named
 from rlf.reports.comparison import compare, flip_matrix, read_examples
 from rlf.reports.comparison_views import HEADER, comparison_view, csv_text, markdown, page, sheets
 from rlf.reports.outcomes import Basis, contrasts, outcome
-from rlf.reports.pages.chart import ArmCurve, main_charts
+from rlf.reports.pages.chart import ArmCurve, draw, main_curves
 from rlf.reports.report import read_report
 from rlf.types import EvaluationFinished, RunStatus
 
@@ -677,7 +677,7 @@ def test_curves_of_an_evaluation_have_a_band_over_questions_or_over_seeds(swept:
     courses = [
         ArmCurve(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in arms
     ]
-    drawn = main_charts(courses)
+    drawn = list(map(draw, main_curves(courses)))
     assert [one.title for one in drawn][:3] == ["held-out success, sampled", "held-out success, greedy", "reward"]
     assert all(line.band for line in drawn[0].lines)
     reward = drawn[2].lines

@@ -199,16 +199,6 @@ def _gap_title(name: str) -> str:
     return f"share of what {trained} pays that hidden {hidden} refuses"
 
 
-def main_charts(courses: Sequence[ArmCurve]) -> list[Drawn]:
-    """The curves that are always open, drawn."""
-    return [draw(chart) for chart in main_curves(courses)]
-
-
-def further_charts(courses: Sequence[ArmCurve]) -> list[Drawn]:
-    """The other curves, drawn."""
-    return [draw(chart) for chart in further_curves(courses)]
-
-
 def _chart_evaluations(courses: Sequence[ArmCurve], mode: str) -> Chart:
     def found(run: Sequence[Evaluation]) -> dict[int, Evaluation]:
         return {e.step: e for e in run if e.mode == mode and "success" in e.metrics}

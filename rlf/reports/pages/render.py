@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from rlf.lineage.records import StoredTrajectory
-from rlf.reports.pages.chart import ArmCurve, further_charts, main_charts
+from rlf.reports.pages.chart import ArmCurve, draw, further_curves, main_curves
 from rlf.reports.report import Report, origin_facts, shown_events, status_words, usage_sheets
 from rlf.reports.sheets import Sheet, decimal, visible
 from rlf.reports.summary import change_sheet, shift_lines, shifts
@@ -174,8 +174,8 @@ def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpe
         notices=[f"{event.level}: {event.text}" for event in shown_events(report.events)[-_NUM_NOTICES:]]
         + [f"note: {note.text}" for note in report.notes],
         results=[*([change_sheet(changes)] if changes else []), *usage_sheets(report)],
-        charts=main_charts(courses),
-        more_charts=further_charts(courses),
+        charts=list(map(draw, main_curves(courses))),
+        more_charts=list(map(draw, further_curves(courses))),
         example=_show_example_trajectory(report, opening),
         facts=list(origin_facts(report.run)),
         files=Sheet("files", "", ("role", "path", "sha256"), tuple(files)),
