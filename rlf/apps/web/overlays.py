@@ -1,4 +1,4 @@
-"""Curves of several runs over each other: what tells them apart, and the moments of their steps by time and tokens."""
+"""Curves of several runs over each other: what distinguishes them, and the moments of their steps by time and tokens."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def read_overlay(reader: Reader, names: Sequence[str], metric: str, group: str) 
     for run in runs:
         by_arm.setdefault(_arm_name(run, plans, keys, group, tags.get(run.record.id, ())), []).append(run)
     if len(by_arm) > MAX_ARMS:
-        raise RlfError(f"got {len(by_arm)} curves; {MAX_ARMS} can be told apart. Choose fewer runs, or group them.")
+        raise RlfError(f"got {len(by_arm)} curves; {MAX_ARMS} can be distinguished. Choose fewer runs, or group them.")
     steps = {run.record.id: reader.steps(run.record.id) for run in runs}
     curves = [
         ArmCurve(name, [steps[run.record.id] for run in of], [reader.evaluations(run.record.id) for run in of])

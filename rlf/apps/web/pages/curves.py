@@ -33,7 +33,7 @@ def show_curves(
     Args:
         a: the runs.
         m: the metric at full size.
-        group: a key of the plans whose values are told apart, instead of runs.
+        group: a key of the plans whose values are the lines, instead of runs.
         x: what the curves are drawn by: `step`, `time` or `tokens`.
     """
     if not a:

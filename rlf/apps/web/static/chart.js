@@ -181,7 +181,13 @@ function plot(place, chart, readout, end, view, big) {
   const made = new uPlot(options, columns, place);
   const observer = new ResizeObserver(() => place.clientWidth && made.setSize({width: place.clientWidth, height}));
   observer.observe(place);
-  return {whole: () => made.setData(made.data), setData: data => made.setData(data), destroy: () => { observer.disconnect(); made.destroy(); }};
+  // New values leave a zoom as it is.
+  function renew(data) {
+    const {min, max} = made.scales.x, xs = made.data[0], whole = min === xs[0] && max === xs.at(-1);
+    made.setData(data, whole);
+    if (!whole) made.redraw();
+  }
+  return {whole: () => made.setData(made.data), setData: renew, destroy: () => { observer.disconnect(); made.destroy(); }};
 }
 
 export function wake(force = false) {
