@@ -94,7 +94,7 @@ def plays(change: Callable[[Play], Play]) -> Recorded:
             made = Play(step, "sampled", number, f"place {number}", f"place {number}", "Found.")
             evaluated.append(record(change(made), number, 0))
     breaks = read_breaks(trained, steps)
-    fall = fall_of(breaks, points_of(trained, SUCCESS)[-1].value)
+    fall = fall_of(breaks, points_of(trained, SUCCESS), is_worse=False)
     return Recorded(
         trained, evaluated, steps, breaks, fall, DiagnosisSetting(("search",), True), "train.learning_rate 1"
     )
@@ -176,6 +176,13 @@ def test_a_question_that_is_trained_on_and_held_out_is_a_leak() -> None:
 def test_a_fall_that_nothing_explains_has_no_suspect() -> None:
     run = plays(since(answer="!"))  # as many tokens, turns and calls as before: the answers alone are wrong
     assert run.fall is not None and run.fall.step == BROKEN_FROM and find_suspects(run) == []
+
+
+def test_a_fall_that_held_out_success_shows_is_dated_by_less_than_one_that_it_does_not() -> None:
+    points = [Point(1, 0.27, 0.11), *(Point(step, 0.0, 0.04) for step in range(2, 20))]
+    assert fall_of({}, points, is_worse=False) is None
+    fall = fall_of({}, points, is_worse=True)
+    assert fall is not None and fall.step == 2
 
 
 @pytest.mark.parametrize("at", [3, 10, 16])

@@ -19,6 +19,8 @@ from rlf.types.trajectory import CallRecord, StopReason
 
 _LEAST_Z = 5.0
 """Standard errors that a change of level is at least: several figures are looked at, each at every step."""
+_KNOWN_Z = 2.0
+"""The same where it is known from elsewhere that there is one."""
 
 
 class Point(NamedTuple):
@@ -106,7 +108,9 @@ def metric_points(steps: Sequence[TrainingStep], name: str) -> list[Point]:
     return [Point(each.step, each.metrics[name], 0.0) for each in steps if name in each.metrics]
 
 
-def find_breaks(figure: str, points: Sequence[Point], least: float, *, is_share: bool = True) -> list[Break]:
+def find_breaks(
+    figure: str, points: Sequence[Point], least: float, *, is_share: bool = True, least_z: float = _LEAST_Z
+) -> list[Break]:
     """The changes of level, by binary segmentation: the clearest first, then those on either side of it.
 
     A mean's error is the largest of three: by the errors of its points, by how these vary, and by how neighbours
@@ -115,14 +119,16 @@ def find_breaks(figure: str, points: Sequence[Point], least: float, *, is_share:
     found, open_ = list[Break](), [list(points)]
     while open_:
         part = open_.pop()
-        if (split := _find_split(figure, part, least, is_share)) is not None:
+        if (split := _find_split(figure, part, least, is_share, least_z)) is not None:
             place, one = split
             found.append(one)
             open_ += [part[:place], part[place:]]
     return _relevel(sorted(found, key=lambda one: one.step), points) if found else []
 
 
-def _find_split(figure: str, points: Sequence[Point], least: float, is_share: bool) -> tuple[int, Break] | None:
+def _find_split(
+    figure: str, points: Sequence[Point], least: float, is_share: bool, least_z: float
+) -> tuple[int, Break] | None:
     """Where two levels differ most, in standard errors; one step alone at the end is no level."""
     num = len(points)
     if num < 4:
@@ -144,7 +150,7 @@ def _find_split(figure: str, points: Sequence[Point], least: float, is_share: bo
         difference = abs(levels[1] - levels[0])
         bound = least if is_share else least * max(map(abs, levels))
         z = difference / max(math.hypot(*errors), 1e-9)
-        if difference >= bound and z >= _LEAST_Z and (best is None or z > best[1].z):
+        if difference >= bound and z >= least_z and (best is None or z > best[1].z):
             best = place, Break(figure, points[place].step, levels[0], levels[1], z)
     return best
 
@@ -182,7 +188,7 @@ def _length(tool: str) -> Callable[[StoredTrajectory], float | None]:
     return value
 
 
-def _latency_points(items: Sequence[StoredTrajectory], tool: str) -> list[Point]:
+def latency_points(items: Sequence[StoredTrajectory], tool: str) -> list[Point]:
     """The median time of a tool's calls, step by step; no call from a cache."""
     times: dict[int, list[float]] = defaultdict(list)
     for item in items:
@@ -199,15 +205,22 @@ def read_breaks(items: Sequence[StoredTrajectory], steps: Sequence[TrainingStep]
     }
     for tool in tools:
         name = f"seconds a call of {tool}"
-        found[name] = find_breaks(name, _latency_points(items, tool), 0.75, is_share=False)
+        found[name] = find_breaks(name, latency_points(items, tool), 0.75, is_share=False)
     for name, least in METRICS.items():
         found[name] = find_breaks(name, metric_points(steps, name), least, is_share=False)
     return {name: breaks for name, breaks in found.items() if breaks}
 
 
-def fall_of(breaks: Mapping[str, Sequence[Break]], last: float) -> Break | None:
-    """The largest fall of success, where the run ends below what was before it."""
-    falls = [
-        one for one in breaks.get(SUCCESS.name, ()) if one.after < one.before and last < one.before - SUCCESS.least
-    ]
+def fall_of(breaks: Mapping[str, Sequence[Break]], points: Sequence[Point], *, is_worse: bool) -> Break | None:
+    """The largest fall of success, where the run ends below what was before it.
+
+    Args:
+        points: success, step by step.
+        is_worse: whether held-out success is known to have fallen: only the step is looked for then.
+    """
+    found = breaks.get(SUCCESS.name, ())
+    falls = [one for one in found if one.after < one.before and points[-1].value < one.before - SUCCESS.least]
+    if is_worse and not falls:
+        found = find_breaks(SUCCESS.name, points, SUCCESS.least, least_z=_KNOWN_Z)
+        falls = [one for one in found if one.after < one.before]
     return max(falls, key=lambda one: one.before - one.after, default=None)

@@ -14,7 +14,7 @@ from rlf.core.plain_json import Jsonable
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, StoredTrajectory, TrajectorySummary
 from rlf.reports.sheets import Sheet, decimal, percent, sheet_table
-from rlf.reports.verdict import RunVerdict, read_verdict
+from rlf.reports.verdict import RunVerdict, VerdictKind, read_verdict
 from rlf.runs.exports import trained_run
 from rlf.runs.place import open_reader
 from rlf.runs.restore import Places, restore_plan
@@ -66,7 +66,7 @@ def explain_run(name: str, runs_folder: Path) -> RunExplanation:
         spec = restore_plan(run.record, Places.of(run.record, reader.store)).spec
     breaks = read_breaks(trained, steps)
     success = points_of(trained, SUCCESS)
-    fall = fall_of(breaks, success[-1].value) if success else None
+    fall = fall_of(breaks, success, is_worse=verdict.kind is VerdictKind.WORSE)
     settings = f"train.learning_rate {spec.train.learning_rate:g}"
     setting = diagnosis_setting(spec)
     recorded = Recorded(trained, evaluated, steps, breaks, fall, setting, settings)

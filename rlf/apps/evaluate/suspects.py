@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
 
-from rlf.apps.evaluate.breaks import Break, Figure, find_breaks, points_of, ran
+from rlf.apps.evaluate.breaks import Break, Figure, find_breaks, latency_points, points_of, ran
 from rlf.lineage.records import StoredTrajectory, TrainingStep
 from rlf.reports.sheets import counted, decimal, duration, percent
 from rlf.reports.statistics import wilson_interval
@@ -24,7 +24,7 @@ from rlf.types.tool import Outcome
 _SHOWN = 3
 """Trajectories that show a cause."""
 _SLOWER, _SLOWER_S = 4.0, 0.1
-"""How many times as long, and how much longer, a call takes that has become slow."""
+"""How many times as long, and how much longer, a call takes that has become slow, than in any step before."""
 _FEW_CALLS = 4
 """Calls, or answers, made on both sides of a step that say whether what they got has changed."""
 _STEADY = 0.05
@@ -301,15 +301,18 @@ def _failing_tools(run: Recorded) -> Iterator[Suspect]:
 
 def _slow_tools(run: Recorded) -> Iterator[Suspect]:
     for tool in _tools(run):
+        points = latency_points(run.trained, tool)
         for one in run.breaks.get(f"seconds a call of {tool}", ()):
-            if one.after < _SLOWER * one.before or one.after < one.before + _SLOWER_S:
+            # A machine that is busy is slow in some steps before it, too.
+            slowest = max(point.value for point in points if point.step < one.step)
+            if one.after < max(_SLOWER * slowest, slowest + _SLOWER_S):
                 continue
             took = {each.step: each.metrics.get("time/step_s", 0.0) for each in run.steps}
             before, after = (
                 fmean([s for step, s in took.items() if (step >= one.step) is side] or [0.0]) for side in (False, True)
             )
             seen = (
-                f"from step {one.step} on a call of {tool!r} takes {duration(one.after)} in the median, before "
+                f"from step {one.step} on a call of {tool!r} takes {decimal(one.after)} s in the median, before "
                 f"{decimal(one.before)} s; a step {duration(after)}, before {duration(before)}"
             )
             refuted = f"other tools have become slow at step {one.step} too: then it is the machine"
