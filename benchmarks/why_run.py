@@ -93,6 +93,7 @@ def term(function: str, **keys: Any) -> dict[str, Any]:
 
 
 RIGHT = {"kind": "rule", "name": "exact_match", "rule": "exact_match"}
+SHORT = ("train.steps=10",)  # broken from the start, and slow: they write until they are cut
 DATA = {"prompt": "question", "answer": "answer", "kind": "kind"}
 
 
@@ -116,9 +117,9 @@ PLANTS = {
     "a term without a value": Plant(CauseKind.NOT_SCORED, {"rewards": [term("shy")]}),
     "a tenth of the data wrong": Plant(BreakKind.WRONG_GOLDS, {"data": "wrong"}),
     "an evaluation leak": Plant(BreakKind.LEAK, {"data": "leak"}),
-    "a learning rate too high": Plant(BreakKind.POLICY_BROKE, overrides=("train.learning_rate=0.02",)),
-    "a template that drops calls": Plant(CauseKind.NEVER_CALLED, {"chat": {"format": "react"}}),
-    "turns of few tokens": Plant(CauseKind.TRUNCATED, {"rollout": {"max_new_tokens": 8}}),
+    "a learning rate too high": Plant(BreakKind.POLICY_BROKE, overrides=("train.learning_rate=0.02", *SHORT)),
+    "a template that drops calls": Plant(CauseKind.NEVER_CALLED, {"chat": {"format": "react"}}, overrides=SHORT),
+    "turns of few tokens": Plant(CauseKind.TRUNCATED, {"rollout": {"max_new_tokens": 8}}, overrides=SHORT),
     "pay for something else": Plant(BreakKind.OTHER_TERM_PAYS, {"rewards": [RIGHT, term("brief", weight=4.0)]}),
 }
 HEALTHY = {
