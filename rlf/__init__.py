@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from rlf.apps.evaluate.python import evaluate
     from rlf.apps.formats.python import parse, render
     from rlf.apps.rewards.python import score, try_rewards
+    from rlf.apps.share.python import export
     from rlf.apps.tools.python import try_tools
     from rlf.core.errors import RlfError, RunError, SpecError
-    from rlf.python.runs import Rows, Run, compare, list_runs, load_run, resume, run
+    from rlf.python.runs import Rows, Run, compare, list_runs, load_run, resume, run, sweep
     from rlf.python.specs import Check, check, plan_run
     from rlf.python.tools import Tool, load_tools
     from rlf.types.score import Scored
@@ -24,11 +25,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "python.specs": ("Check", "check", "plan_run"),
-    "python.runs": ("Rows", "Run", "compare", "list_runs", "load_run", "resume", "run"),
+    "python.runs": ("Rows", "Run", "compare", "list_runs", "load_run", "resume", "run", "sweep"),
     "python.tools": ("Tool", "load_tools"),
     "apps.evaluate.python": ("evaluate",),
     "apps.formats.python": ("parse", "render"),
     "apps.rewards.python": ("score", "try_rewards"),
+    "apps.share.python": ("export",),
     "apps.tools.python": ("try_tools",),
     "core.errors": ("RlfError", "RunError", "SpecError"),
     "types.score": ("Scored",),
@@ -49,6 +51,7 @@ __all__ = [
     "check",
     "compare",
     "evaluate",
+    "export",
     "list_runs",
     "load_run",
     "load_tools",
@@ -58,6 +61,7 @@ __all__ = [
     "resume",
     "run",
     "score",
+    "sweep",
     "try_rewards",
     "try_tools",
 ]

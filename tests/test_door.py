@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import io
 import json
+import linecache
 import re
 import signal
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import rlf
+from rlf.core.callables import load_callable
+from rlf.python.mappings import name_function
 from rlf.types.events import RunStatus, StepFinished
 
 SPEC = """
@@ -83,8 +86,8 @@ def stopped(trained):
 
 def test_the_public_names_are_these():
     functions = (
-        "check compare evaluate list_runs load_run load_tools parse plan_run render resume run score try_rewards "
-        "try_tools"
+        "check compare evaluate export list_runs load_run load_tools parse plan_run render resume run score sweep "
+        "try_rewards try_tools"
     )
     types = "Check RlfError Rows Run RunError Scored SpecError Tool Trajectory"
     assert sorted(rlf.__all__) == sorted([*functions.split(), *types.split(), "__version__"])
@@ -282,15 +285,92 @@ def test_the_examples_of_the_guide_run_in_order(tmp_path, monkeypatch):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
-    names, printed = {}, io.StringIO()
+    names, printed = {"__name__": "__main__"}, io.StringIO()
     with contextlib.redirect_stdout(printed):
-        for language, name, text in blocks:
+        for at, (language, name, text) in enumerate(blocks):
             if language == "python" and not name:
-                exec(compile(text, "python.md", "exec"), names)
+                cell = f"<cell {at}>"  # a notebook keeps the lines of its cells for `inspect`, too
+                monkeypatch.setitem(linecache.cache, cell, (len(text), None, text.splitlines(keepends=True), cell))
+                exec(compile(text, cell, "exec"), names)
     assert "ok 42" in printed.getvalue() and "train.algorithm" in printed.getvalue()
+    assert [run.seed for run in names["seeds"]] == [2, 3] and Path("model", "config.json").is_file()
+    assert names["from_notebook"].spec["tools"][-1]["target"]["callable"].endswith(":halve")
     assert names["wrong"].faults and names["run"].step == names["other"].step == 2
 
 
 def test_the_guide_names_every_public_name():
     guide = (Path(__file__).parents[1] / "docs/guides/python.md").read_text(encoding="utf-8")
     assert [name for name in rlf.__all__ if name != "__version__" and not re.search(rf"`[^`]*\b{name}\b", guide)] == []
+
+
+_CELL = """
+import functools, math, os.path, threading
+from collections import Counter
+SCALE, API_KEY, OPEN = 2, "sk-0123456789", threading.Lock()
+
+def scaled(number):
+    return SCALE * math.floor(number)
+
+@functools.cache
+def counted(word):
+    return Counter(word).total() + scaled(1)
+
+def even(number):
+    return number == 0 or odd(number - 1)
+
+def odd(number):
+    return number != 0 and even(number - 1)
+
+def used(word: str, base: int = SCALE) -> float:
+    OPEN = os.path.join(word, word)
+    return base * counted(word) + even(4) + len(OPEN)
+
+def signs(word):
+    return API_KEY + word
+
+def reads(word):
+    return OPEN.locked()
+
+def outer():
+    def inner(word):
+        return word
+    return inner
+
+made, nameless = outer(), lambda word: word
+"""
+
+
+@pytest.fixture
+def cell(monkeypatch):
+    monkeypatch.setitem(linecache.cache, "<cell>", (len(_CELL), None, _CELL.splitlines(keepends=True), "<cell>"))
+    names = {"__name__": "__main__"}
+    exec(compile(_CELL, "<cell>", "exec"), names)
+    return names
+
+
+def test_a_notebooks_function_is_written_with_what_it_uses(cell, tmp_path):
+    named = name_function(cell["used"], tmp_path)
+    assert load_callable(named)("abc") == cell["used"]("abc")
+    file = Path(named.rpartition(":")[0])
+    assert not {"API_KEY", "signs", "nameless"} & {word.strip(":(") for word in file.read_text().split()}
+    before = file.read_bytes()
+    assert name_function(cell["used"], tmp_path) == named and file.read_bytes() == before
+
+
+def test_a_function_of_a_module_is_named_by_it(tmp_path):
+    assert name_function(re.escape, tmp_path) == "re:escape" and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("signs", "os.environ"), ("reads", "`OPEN`"), ("made", "at the top"), ("nameless", "at the top")],
+)
+def test_a_function_that_no_file_can_hold_is_refused_by_what_it_uses(cell, tmp_path, name, words):
+    with pytest.raises(rlf.RlfError, match=words) as caught:
+        name_function(cell[name], tmp_path)
+    assert "sk-0123456789" not in str(caught.value) and not list(tmp_path.iterdir())
+
+
+def test_what_has_no_json_is_refused_by_its_key(tmp_path):
+    with pytest.raises(rlf.RlfError, match="model"):
+        rlf.check({"name": "x", "model": {"path": {1, 2}}}, runs_folder=tmp_path)

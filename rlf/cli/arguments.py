@@ -46,7 +46,7 @@ RunName = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run's id, the beginning of one, or `latest`.",
+        help="A run's id, the beginning of one, `latest`, or `latest~1`: the one before.",
         show_default=False,
         autocompletion=complete_run,
     ),
@@ -107,12 +107,12 @@ def split_arguments(arguments: Sequence[str], *, need_file: bool = True) -> tupl
     """Spec files and overrides.
 
     Raises:
-        RlfError: no spec file is among the arguments, and one is needed.
+        RlfError: no spec file is among the arguments, and one is needed, since no override gives the spec a `name`.
     """
     _refuse_spaces(arguments)
     overrides = [argument for argument in arguments if is_override(argument)]
     files = [Path(argument) for argument in arguments if not is_override(argument)]
-    if need_file and not files:
+    if need_file and not files and not any(text.startswith("name=") for text in overrides):  # a spec of no file
         raise RlfError(
             f"got {' '.join(arguments)}; expected a spec file. Write e.g. `specs/search.yaml train.steps=20`."
         )

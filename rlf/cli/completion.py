@@ -47,9 +47,9 @@ def complete_tool(incomplete: str) -> list[str]:
 
 
 def complete_run(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Ids of runs, newest first, with their names; `latest` too."""
+    """Ids of runs, newest first, with their names; `latest` and `latest~1` too."""
     database = Path(ctx.params.get("runs_folder") or "runs") / "rlf.db"
-    found = [("latest", "the newest run"), *_list_runs(database)]
+    found = [("latest", "the newest run"), ("latest~1", "the one before"), *_list_runs(database)]
     return [(run, name) for run, name in found if run.startswith(incomplete)]
 
 

@@ -100,7 +100,7 @@ class Reader:
         return {row.id: row.plan for row in rows}
 
     def get_run(self, name: str) -> Run:
-        """The run whose id is `name` or alone begins with it, or the newest for `latest`.
+        """The run whose id is `name` or alone begins with it; for `latest` the newest, for `latest~1` the one before.
 
         Raises:
             RlfError: No run or several match; the message names the candidates.

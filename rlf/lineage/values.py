@@ -381,14 +381,23 @@ def _read_parts(connection: Connection, table: Table, refs: Sequence[int]) -> di
 
 _SHOWN = 5
 """Runs that a message names."""
+_NEWEST = re.compile(r"latest(?:~([0-9]{1,9}))?")
+
+
+def num_before(name: str) -> int | None:
+    """How many runs before the newest `latest` or `latest~N` means; None for another name."""
+    match = _NEWEST.fullmatch(name)
+    return int(match[1] or 0) if match else None
 
 
 def match_name(name: str, ids: list[str]) -> str:
     """The id that a name stands for; `ids` are newest first."""
     if not ids:
         raise NotFoundError(f"run {name!r}: the lineage holds no runs yet. Start one with `rlf run SPEC`.")
-    if name == "latest":
-        return ids[0]
+    if (before := num_before(name)) is not None:
+        if before >= len(ids):
+            raise NotFoundError(f"run {name!r}: the lineage has fewer runs; the oldest is {ids[-1]}.")
+        return ids[before]
     found = [run_id for run_id in ids if name and run_id.startswith(name)]
     if name in found or len(found) == 1:
         return name if name in found else found[0]
@@ -398,7 +407,7 @@ def match_name(name: str, ids: list[str]) -> str:
         raise NotFoundError(
             f"got {name}, a spec; expected a run's id, or `latest`. `rlf run {name}` starts a run of it."
         )
-    known = f"(newest: {_join_some(ids)}). `latest` is the newest; `rlf runs list` shows all."
+    known = f"(newest: {_join_some(ids)}). `latest` is the newest, `latest~1` the one before; see `rlf runs list`."
     raise NotFoundError(f"run {name!r}: no such run{nearest(name, ids)} {known}")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -23,7 +25,7 @@ from rlf.lineage.records import (
     TrajectorySummary,
 )
 from rlf.lineage.records import Run as RecordedRun
-from rlf.python.specs import AnyPath, Files, Overrides, as_command, to_paths, to_texts
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Overrides, Spec, as_command, to_command, to_texts
 from rlf.reports.comparison import Comparison
 from rlf.reports.overview import Overview, chosen, read_overviews
 from rlf.reports.report import Report, read_report
@@ -33,6 +35,7 @@ from rlf.runs.place import open_reader
 from rlf.runs.sink import RunOutcome, View
 from rlf.runs.trajectories import wanted_trajectories
 from rlf.types import FailureClass, Outcome, RunEvent, RunStatus, Scored
+from rlf.types.events import Notice
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,9 +122,6 @@ def _make_column(values: list[Any]) -> pa.Array:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return pa.array([None if value is None else json.dumps(value) for value in values])
-
-
-DEFAULT_RUNS = "runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ def list_runs(
 
 
 def run(
-    spec: Files,
+    spec: Spec,
     overrides: Overrides = (),
     *,
     on_event: Callable[[RunEvent], None] | None = None,
@@ -276,7 +276,10 @@ def run(
     """Trains a model as a spec says, to the end of the run: the same run that `rlf run` starts.
 
     Args:
-        on_event: called with every step, evaluation, checkpoint and notice; to watch, `on_event=print`.
+        spec: a file, several, or a mapping. Functions among its `tools` and `rewards` are written to files in the
+            runs folder, where a resumed run finds them.
+        on_event: called with every step, evaluation, checkpoint and notice; to watch, `on_event=print`. None prints
+            warnings on stderr.
         record: whether every tool call and its result are kept in a file in the run's folder.
         replay: a run, or such a file, whose results are played back in place of the tools.
 
@@ -285,7 +288,8 @@ def run(
         RunError: the run failed for a reason outside its input.
         KeyboardInterrupt: it was interrupted; everything is kept, and `rlf.resume` continues it.
     """
-    files, texts, folder = to_paths(spec), to_texts(overrides), Path(runs_folder)
+    folder = Path(runs_folder)
+    files, texts = to_command(spec, overrides, folder)
     if record and replay is not None:
         raise RlfError("record and replay: a replay makes no tool calls to record. Remove one of the two.")
     command = ["rlf", "run", *map(str, files), *texts, "--runs", str(folder)]
@@ -296,6 +300,41 @@ def run(
             files, texts, runs_folder=folder, view=_make_view(on_event), command=command, record=record, replay=replay
         )
     return _ended_run(outcome, folder)
+
+
+def sweep(
+    spec: Spec,
+    grid: Mapping[str, Sequence[Any]],
+    overrides: Overrides = (),
+    *,
+    on_event: Callable[[RunEvent], None] | None = None,
+    runs_folder: AnyPath = DEFAULT_RUNS,
+) -> list[Run]:
+    """Trains one run for each combination of values, one after the other: `rlf run SPEC -m KEY=A,B`.
+
+    Args:
+        grid: the values of each key, e.g. `{"seed": [0, 1, 2]}`; the last key varies fastest.
+
+    Returns: the runs that were begun, in order, those that failed included; `rlf.compare` takes them.
+
+    Raises:
+        SpecError: a member has faults; nothing was started.
+        KeyboardInterrupt: it was interrupted; everything is kept, and `rlf.resume` of the sweep's id continues it.
+    """
+    from rlf.runs.sweeps import Watcher, run_sweep
+
+    folder = Path(runs_folder)
+    files, texts = to_command(spec, overrides, folder)
+    axes = [[to_texts({key: value}, folder)[0] for value in values] for key, values in grid.items()]
+    members = [tuple(member) for member in product(*axes)]
+    watcher = Watcher(_make_view(on_event), lambda member: None, lambda member, outcome: None)
+    axes_text = [f"{axis[0].partition('=')[0]}={','.join(text.partition('=')[2] for text in axis)}" for axis in axes]
+    command = ["rlf", "run", *map(str, files), *texts, "-m", *axes_text, "--runs", str(folder)]
+    with as_command(), stops.heeded():
+        done = run_sweep(files, texts, members, runs_folder=folder, watcher=watcher, command=command)
+    if done.status is RunStatus.INTERRUPTED:
+        raise KeyboardInterrupt(f"sweep {done.run_id} stopped; continue it with rlf.resume({done.run_id!r})")
+    return [load_run(member.run_id, runs_folder=folder) for member in done.members if member.run_id is not None]
 
 
 def resume(
@@ -338,6 +377,8 @@ def _make_view(on_event: Callable[[RunEvent], None] | None) -> View:
     def show(event: RunEvent) -> None:
         if on_event is not None:
             on_event(event)
+        elif isinstance(event, Notice) and event.level != "info":
+            sys.stderr.write(f"{event.level}: {event.text}\n")
 
     return lambda info: show
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from asyncio import events, tasks
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -15,6 +14,7 @@ from rlf.core.callables import foreign_code
 from rlf.core.errors import Fault, RlfError, SpecError
 from rlf.core.plain_json import Jsonable
 from rlf.core.search_path import import_from
+from rlf.python.mappings import to_overrides
 from rlf.runs.plans import check_spec
 from rlf.spec.layers import absolute
 
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 # From what people write in Python to what a command is given.
 
+DEFAULT_RUNS = "runs"
 AnyPath = str | PathLike[str]
 Files = AnyPath | Sequence[AnyPath]
 """A file, or several: of specs, later ones are laid over earlier ones."""
+Spec = Files | Mapping[str, Any]
+"""Files, or the keys of a spec with their values; functions may stand among `tools` and `rewards`."""
 Overrides = Mapping[str, Any] | Sequence[str]
 """`{"train.steps": 20}`, or as on the command line: `["train.steps=20", "~eval"]`."""
 
@@ -43,10 +46,18 @@ def to_paths(files: Files) -> list[Path]:
     return [Path(files)] if isinstance(files, str | PathLike) else [Path(file) for file in files]
 
 
-def to_texts(overrides: Overrides) -> list[str]:
+def to_command(spec: Spec, overrides: Overrides, runs_folder: AnyPath) -> tuple[list[Path], list[str]]:
+    """Files and overrides as a command line has them; a spec that is a mapping is overrides, of what it `extends`."""
+    if not isinstance(spec, Mapping):
+        return to_paths(spec), to_texts(overrides, runs_folder)
+    rest = {key: value for key, value in spec.items() if key != "extends"}
+    return to_paths(spec.get("extends", ())), [*to_texts(rest, runs_folder), *to_texts(overrides, runs_folder)]
+
+
+def to_texts(overrides: Overrides, runs_folder: AnyPath = DEFAULT_RUNS) -> list[str]:
     """Overrides as the command line has them."""
     if isinstance(overrides, Mapping):
-        return [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+        return to_overrides(overrides, Path(runs_folder))
     if isinstance(overrides, str):
         raise RlfError(f'overrides: got a string; expected a mapping or a list of strings. Write e.g. ["{overrides}"].')
     return list(overrides)
@@ -94,7 +105,12 @@ class Check(Jsonable):
 
 
 def check(
-    spec: Files, overrides: Overrides = (), *, texts: Mapping[AnyPath, str] | None = None, import_code: bool = True
+    spec: Spec,
+    overrides: Overrides = (),
+    *,
+    texts: Mapping[AnyPath, str] | None = None,
+    import_code: bool = True,
+    runs_folder: AnyPath = DEFAULT_RUNS,
 ) -> Check:
     """Looks for every fault of a spec and of what it names. Trains nothing and calls no tool.
 
@@ -102,11 +118,12 @@ def check(
         texts: texts that are read in place of files, by path: what an editor holds and has not saved.
         import_code: whether Python that the spec names is imported and its MCP servers are started; False for a spec
             that you do not trust.
+        runs_folder: where functions of a mapping are written, as `rlf.run` does.
     """
     unsaved = {absolute(Path(path), Path.cwd()): text for path, text in (texts or {}).items()}
     try:
         with as_command(), nullcontext() if import_code else foreign_code(None):
-            found = check_spec(to_paths(spec), to_texts(overrides), texts=unsaved)
+            found = check_spec(*to_command(spec, overrides, runs_folder), texts=unsaved)
     except SpecError as error:
         return Check(error.faults)
     rows = (found.num_train_rows, found.num_eval_rows)
@@ -114,7 +131,7 @@ def check(
 
 
 def plan_run(
-    spec: Files, overrides: Overrides = (), *, gpu: str | None = None, runs_folder: AnyPath = "runs"
+    spec: Spec, overrides: Overrides = (), *, gpu: str | None = None, runs_folder: AnyPath = DEFAULT_RUNS
 ) -> PlanReport:
     """Plans a run: its values and where each comes from, files, work, memory, time. Loads no torch.
 
@@ -128,7 +145,7 @@ def plan_run(
     from rlf.runs.planning import report_plan
 
     with as_command():
-        return report_plan(to_paths(spec), to_texts(overrides), gpu=gpu, runs_folder=Path(runs_folder))
+        return report_plan(*to_command(spec, overrides, runs_folder), gpu=gpu, runs_folder=Path(runs_folder))
 
 
 @contextmanager

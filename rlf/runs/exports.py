@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.marks import add_export
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import EVALUATION, SWEEP, Export, Run
+from rlf.lineage.values import num_before
 from rlf.reports.card import CURVE, Card, card_markdown, read_card
 from rlf.reports.report import read_report
 from rlf.runs.place import open_reader
@@ -71,11 +73,11 @@ class SavedModel:
 
 
 def trained_run(reader: Reader, name: str) -> Run:
-    """The run that has the model: for `latest` the newest that trained, for an evaluation the one that it was of."""
-    if name == "latest":
+    """The run that has the model: `latest` counts those that trained; for an evaluation the one that it was of."""
+    if (before := num_before(name)) is not None:
         trained = (run for run in reader.list_runs() if run.record.engine not in (SWEEP, EVALUATION))
-        if (newest := next(trained, None)) is not None:
-            return newest
+        if (found := next(islice(trained, before, None), None)) is not None:
+            return found
     run = reader.get_run(name)
     if run.record.engine == EVALUATION and run.record.parent_id is not None:
         return reader.get_run(run.record.parent_id)

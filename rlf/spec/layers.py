@@ -164,7 +164,6 @@ class Reading:
 
     def layers(self, files: Sequence[Path]) -> Node | None:
         """The files of a command line, left to right, as one tree; None when one could not be read."""
-        assert files, "a spec of no file"
         trees = [self.layer(absolute(path, Path.cwd()), None, ()) for path in files]
         return stack([tree for tree in trees if tree is not None]) if None not in trees else None
 

@@ -15,7 +15,7 @@ from rlf.spec.code import literal_keys
 from rlf.spec.layers import ITEM_LISTS, InputFile, Interpolation, Reading, interpolate
 from rlf.spec.models import OUTSIDE, RunSpec
 from rlf.spec.nodes import OVERRIDE, KeyPath, Node, dotted, find, plain, walk
-from rlf.spec.overrides import apply_override, find_disagreements
+from rlf.spec.overrides import apply_override, empty_tree, find_disagreements
 from rlf.spec.paths import local_inputs, resolve_paths
 from rlf.spec.reader import forget_env_files
 from rlf.spec.validate import expand_servers, restrict, validate_spec
@@ -114,7 +114,7 @@ def load_spec(
     """Reads, layers and checks a spec.
 
     Args:
-        files: spec files; later ones are laid over earlier ones.
+        files: spec files; later ones are laid over earlier ones. Of none, the overrides are the whole spec.
         overrides: `key=value`, `+key=value` and `~key`, applied in order after all files.
         texts: what is read in place of files, by absolute path: an editor's, before it saves them.
 
@@ -127,7 +127,7 @@ def load_spec(
     reading = Reading(texts)
     # The order is the contract. Layers come first, since every later pass looks at one tree; names of other libraries
     # are replaced within each layer, so that two names of one value meet before they are merged.
-    root = reading.layers(files)
+    root = reading.layers(files) if files else empty_tree()
     if root is None:
         raise SpecError(reading.faults)
     # Overrides name keys of the merged tree, and may bring items that name files: these are spelled out as a file's

@@ -170,6 +170,11 @@ def _wrap_in_path(value: Node, path: Sequence[str]) -> Node:
     return value
 
 
+def empty_tree() -> Node:
+    """A spec of no file, for overrides to fill."""
+    return _find_node({}, ())
+
+
 def _find_node(value: dict[str, Node], path: KeyPath) -> Node:
     return Node(value, _PLACE, _PLACE, path, Path.cwd())
 

@@ -34,7 +34,9 @@ def test_runs_are_listed_newest_first(three, reader):
     assert [len(run.record.files) for run in reader.list_runs()] == [2, 2, 2]
 
 
-@pytest.mark.parametrize(("name", "tail"), [("latest", "cccc"), ("202602", "cccc"), ("20260101-000000-ab", "abbb")])
+@pytest.mark.parametrize(
+    ("name", "tail"), [("latest", "cccc"), ("latest~1", "abbb"), ("202602", "cccc"), ("20260101-000000-ab", "abbb")]
+)
 def test_a_run_is_found_by_a_unique_beginning(three, reader, name, tail):
     assert reader.get_run(name).record.id.endswith(tail)
 
@@ -43,6 +45,11 @@ def test_a_whole_id_is_found_though_another_begins_with_it(store, reader):
     start_run(store, run_record("a"))
     start_run(store, run_record("ab"))
     assert reader.get_run("a").record.id == "a"
+
+
+def test_further_back_than_the_oldest_run_names_that(three, reader):
+    with pytest.raises(RlfError, match=r"'latest~3': the lineage has fewer runs; the oldest is 20260101-000000-aaaa"):
+        reader.get_run("latest~3")
 
 
 def test_a_beginning_of_several_runs_names_them(three, reader):

@@ -243,3 +243,21 @@ def test_a_thread_that_has_ended_is_not_stopped_since_its_id_may_be_anothers() -
     _stop_thread(thread)
     for _ in range(10):  # steps at which this thread would end
         time.sleep(0)
+
+
+@pytest.mark.parametrize("first", ["answer", "question, answer", "told: str", "told: 'float | None'"])
+def test_a_first_parameter_that_expects_no_trajectory_is_refused(tmp_path: Path, first: str) -> None:
+    (tmp_path / "first.py").write_text(f"def rate({first}):\n    return 1.0\n")
+    with pytest.raises(
+        RlfError, match=r"would get the whole trajectory\. Write e\.g\. `def rate\(trajectory, answer\)"
+    ):
+        Term.model_validate(
+            {"kind": "python", "name": "rate", "callable": "first.py:rate"}, context={"folder": tmp_path}
+        ).prepare()
+
+
+@pytest.mark.parametrize("first", ["trajectory", "t, answer", "it: 'Trajectory', question: str", "*all", ""])
+def test_any_other_first_parameter_is_a_trajectorys(tmp_path: Path, first: str) -> None:
+    (tmp_path / "first.py").write_text(f"def rate({first}):\n    return 1.0\n")
+    context = {"folder": tmp_path}
+    Term.model_validate({"kind": "python", "name": "rate", "callable": "first.py:rate"}, context=context).prepare()

@@ -16,6 +16,7 @@ from rlf.core.identity import derive_seed
 from rlf.core.plain_json import Jsonable
 from rlf.engines.engine import HostSettings
 from rlf.lineage.records import BRANCH, StoredTrajectory
+from rlf.lineage.values import num_before
 from rlf.reports.statistics import Interval, wilson_interval
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Prefix, Rollout
@@ -82,7 +83,7 @@ def read_trajectory(point: BranchPoint, runs_folder: Path) -> tuple[str, StoredT
     """A trajectory with the whole id of its run. Raises RlfError where there is none."""
     with open_reader(runs_folder) as reader:
         # Branches are runs too, so that the newest would be the one that this made last.
-        named = trained_run(reader, point.run) if point.run == "latest" else reader.get_run(point.run)
+        named = trained_run(reader, point.run) if num_before(point.run) is not None else reader.get_run(point.run)
         run_id = named.record.id
         return run_id, reader.trajectory(run_id, k=point.k, step=point.step, phase=point.phase)
 

@@ -15,6 +15,7 @@ from rlf.data.columns import missing_column
 from rlf.data.source import read_rows
 from rlf.endpoints.spec import EndpointSpec
 from rlf.lineage.records import BRANCH, CHAT, EVALUATION, Run
+from rlf.lineage.values import num_before
 from rlf.plan import Plan
 from rlf.runs.place import open_reader
 from rlf.runs.plans import CheckedSpec
@@ -162,7 +163,7 @@ def endpoint_again(settings: EvaluationSettings) -> EndpointSpec | None:
 
 def _recorded_evaluation(name: str, runs_folder: Path) -> Run | None:
     """The evaluation that a name stands for; None where it names something else, as `latest` does: a trained run."""
-    if name == "latest" or "/" in name or Path(name).exists():
+    if num_before(name) is not None or "/" in name or Path(name).exists():
         return None
     try:
         with open_reader(runs_folder) as reader:

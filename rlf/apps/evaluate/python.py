@@ -9,8 +9,8 @@ from rlf.apps.evaluate import run as running
 from rlf.apps.evaluate.prepare import EvaluationOptions
 from rlf.apps.evaluate.run import Shown
 from rlf.core import process as stops
-from rlf.python.runs import DEFAULT_RUNS, Run
-from rlf.python.specs import AnyPath, Files, Overrides, as_command, to_paths, to_texts
+from rlf.python.runs import Run
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Files, Overrides, as_command, to_paths, to_texts
 from rlf.reports.evaluations import EvaluationReport, read_evaluations
 from rlf.runs.place import open_reader
 from rlf.runs.targets import endpoint_of

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Set
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from enum import StrEnum
 from inspect import Parameter, signature
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
+from rlf.core import RlfError
 from rlf.core.callables import CallableName
 from rlf.core.definitions import find_definition
 from rlf.rewards.calling import OwnFunction, TookTooLong, check_function
@@ -60,9 +61,7 @@ class PythonTerm(Term):
     @property
     def columns(self) -> Mapping[str, tuple[str, ...]]:
         """Columns that the function cannot be called without: its parameters without a default, rlf's own aside."""
-        found = find_definition(self.callable)
-        parameters = {} if found is None else dict(signature(found.stub).parameters)
-        shape = _detect_shape(parameters) if self.shape is CallConvention.AUTO else self.shape
+        parameters, shape = self._read_signature()
         own = {*_OFFERED, *list(parameters)[: shape is CallConvention.RLF]}
         named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
         needed = [name for name, each in parameters.items() if each.kind in named and each.default is Parameter.empty]
@@ -70,9 +69,23 @@ class PythonTerm(Term):
 
     def prepare(self) -> None:
         check_function(self.callable)
+        self.prepare_unrun()
 
     def prepare_unrun(self) -> None:
-        find_definition(self.callable)
+        parameters, shape = self._read_signature()
+        first = next(iter(parameters.values()), None)
+        if shape is CallConvention.RLF and first is not None and _is_for_a_value(first):
+            raise RlfError(
+                f"the first parameter of {self.callable}, `{first.name}`, would get the whole trajectory. Write e.g. "
+                f"`def {self.callable.rpartition(':')[2]}(trajectory, answer)`: the model's answer is "
+                "`trajectory.answer`, and parameters after it are columns."
+            )
+
+    def _read_signature(self) -> tuple[dict[str, Parameter], CallConvention]:
+        """Its parameters, none where the source does not settle them, and the convention that they follow."""
+        found = find_definition(self.callable)
+        parameters = {} if found is None else dict(signature(found.stub).parameters)
+        return parameters, _detect_shape(parameters) if self.shape is CallConvention.AUTO else self.shape
 
     def open(self, context: RewardContext) -> AbstractAsyncContextManager[Scorer]:
         """The function with its thread."""
@@ -136,6 +149,15 @@ def _read_number(name: str, value: Any) -> float:
         with suppress(TypeError, ValueError):
             return float(value)
     raise TypeError(f"{name} returned {repr(value)[:80]}, which is not a number")
+
+
+_VALUES = ("answer", "completion", "gold", "prediction", "prompt", "question", "response", "text")
+"""Names of a text, which nobody gives to a trajectory."""
+
+
+def _is_for_a_value(first: Parameter) -> bool:
+    """Whether a first parameter expects something else than a trajectory, by its name or its annotation."""
+    return first.name in _VALUES or bool({first.annotation, *get_args(first.annotation)} & {str, int, float})
 
 
 def _detect_shape(parameters: Mapping[str, Parameter]) -> CallConvention:
