@@ -6,15 +6,6 @@ import re
 import shlex
 from collections.abc import Sequence
 
-import typer
-
-MOVED: dict[tuple[str, ...], str] = {
-    **{("chat", word): f"format {word}" for word in ("show", "parse", "certify")},
-    ("judge", "serve"): "serve",
-}
-"""Present names of commands of earlier versions."""
-WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
-"""The error of a command line that no command takes; typer has no name of its own for it."""
 _KEY = re.compile(r"--[a-z_]+\..+")
 
 

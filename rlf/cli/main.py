@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -18,13 +17,15 @@ import typer
 from typer.core import TyperGroup
 
 from rlf import __version__
-from rlf.cli import elsewhere
 from rlf.cli.commands import COMMANDS, GROUPS, HOMES, SECTIONS, load_function, members
 from rlf.core.errors import RlfError, RunError
 from rlf.core.files import refusal
 from rlf.core.process import configure, heed_signals
 from rlf.core.search_path import import_from
 from rlf.core.text import clean, find_half
+
+_WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
+"""The error of a command line that no command takes; typer has no name of its own for it."""
 
 
 class _Commands(TyperGroup):
@@ -50,11 +51,11 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """A command; for a word that others have for one, what to write instead."""
-        if (moved := elsewhere.MOVED.get(tuple(args[:2]))) is not None:
-            again = shlex.join(["rlf", *moved.split(), *args[2:]])
-            _exit_with(f"`rlf {args[0]} {args[1]}` is `rlf {moved}` now. Write `{again}`.", RlfError.exit_code)
-        if args[0] not in COMMANDS and (ours := elsewhere.command_for(args[0])):
-            _exit_with(f"there is no `rlf {args[0]}`. Write `rlf {ours}`.", RlfError.exit_code)
+        if args[0] not in COMMANDS:
+            from rlf.cli.elsewhere import command_for
+
+            if ours := command_for(args[0]):
+                _exit_with(f"there is no `rlf {args[0]}`. Write `rlf {ours}`.", RlfError.exit_code)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -63,8 +64,10 @@ class _Commands(TyperGroup):
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
-        except elsewhere.WrongUsage as error:
-            suggestion = elsewhere.override_for(error, arguments)
+        except _WrongUsage as error:
+            from rlf.cli.elsewhere import override_for
+
+            suggestion = override_for(error, arguments)
             if suggestion is None:
                 raise
             _exit_with(suggestion, RlfError.exit_code)

@@ -14,7 +14,6 @@ from rlf.core.callables import foreign_code
 from rlf.core.errors import Fault, RlfError, SpecError
 from rlf.core.plain_json import Jsonable
 from rlf.core.search_path import import_from
-from rlf.python.mappings import to_overrides
 from rlf.runs.plans import check_spec
 from rlf.spec.layers import absolute
 
@@ -57,6 +56,8 @@ def to_command(spec: Spec, overrides: Overrides, runs_folder: AnyPath) -> tuple[
 def to_texts(overrides: Overrides, runs_folder: AnyPath = DEFAULT_RUNS) -> list[str]:
     """Overrides as the command line has them."""
     if isinstance(overrides, Mapping):
+        from rlf.python.mappings import to_overrides
+
         return to_overrides(overrides, Path(runs_folder))
     if isinstance(overrides, str):
         raise RlfError(f'overrides: got a string; expected a mapping or a list of strings. Write e.g. ["{overrides}"].')

@@ -27,8 +27,6 @@ SPEC = str(Path(__file__).parents[2] / "specs" / "search.yaml")
         (["check", SPEC, "seed=0,1,2"], "To run once with each value: -m seed=0,1,2"),
         (["run", SPEC, "seed=0,1,2"], "To run once with each value: -m seed=0,1,2"),
         (["train", SPEC], "Write `rlf run SPEC`."),
-        (["chat", "show", "a b.yaml"], "Write `rlf format show 'a b.yaml'`."),
-        (["chat", "certify", SPEC], "Write `rlf format certify"),
         (["check", SPEC, "algorithm=ppo"], "Write `train.algorithm=gae`."),
         (["check", SPEC, "train.algorithm=ppo"], "Write gae."),
         (["check", SPEC, "~train.algorithm"], "Write e.g. `algorithm: grpo`."),

@@ -1,4 +1,4 @@
-"""Curves of several runs over each other: what distinguishes them, and the moments of their steps by time and tokens."""
+"""Curves of several runs over each other: what distinguishes them, and when their steps were, by time and tokens."""
 
 from __future__ import annotations
 
