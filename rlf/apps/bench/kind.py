@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlf.apps.bench.packages import Packages
+from rlf.apps.bench.packages import USER_FAULT, Packages
 from rlf.core import Registry
 from rlf.core.errors import RlfError
 from rlf.core.kinds import StrictModel
@@ -88,8 +88,12 @@ BENCHMARKS: Registry[Benchmark] = Registry(
 def print_rows(kind: type[Benchmark]) -> None:
     """Prints the rows of a benchmark whose options are the process's argument, one by line."""
     out, sys.stdout = sys.stdout, sys.stderr  # whatever a package prints is no row
-    for row in kind.model_validate_json(sys.argv[1]).rows():
-        out.write(json.dumps(row) + "\n")
+    try:
+        for row in kind.model_validate_json(sys.argv[1]).rows():
+            out.write(json.dumps(row) + "\n")
+    except RlfError as fault:
+        out.write(json.dumps(str(fault)) + "\n")
+        sys.exit(USER_FAULT)
 
 
 def read_file(file: Path) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ Only a benchmark's own processes see it, so that a version that it pins meets no
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -22,6 +23,8 @@ from rlf.processes.child import run_to_end
 
 _LIMIT_S = 900.0
 _TAIL_LINES = 8
+USER_FAULT = 2
+"""Exit code of a program whose last line is a fault of the user's, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ class Packages:
             )
         except subprocess.TimeoutExpired as late:
             raise RlfError(f"{self.name}: its rows were not read within {_LIMIT_S:g} s.") from late
+        if done.returncode == USER_FAULT and done.stdout:
+            raise RlfError(json.loads(done.stdout.splitlines()[-1]))
         if done.returncode != 0:
             tail = "\n".join(done.stderr.strip().splitlines()[-_TAIL_LINES:])
             raise RlfError(f"{self.name}: its rows cannot be read; the last words:\n{tail}")

@@ -14,7 +14,7 @@ import yaml
 
 import rlf
 from rlf.apps.bench.kind import BENCHMARKS, Benchmark, Row
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, SpecError
 from rlf.core.identity import hash_bytes, hash_json
 from rlf.core.plain_json import Jsonable
 from rlf.reports.evaluations import EvaluationReport, EvaluationRow
@@ -117,6 +117,8 @@ def make_benchmark(name: str, options: Mapping[str, Any]) -> Benchmark:
         return kind.model_validate(dict(options))
     except ValidationError as fault:
         first = fault.errors()[0]
+        if first["type"] == "missing":
+            raise RlfError(f"bench {name}: --{first['loc'][0]} is missing. Bring {kind.needs or 'it'}.") from fault
         place = "".join(f"--{part}: " for part in first["loc"][:1])
         raise RlfError(f"{place}{first['msg']}.") from fault
 
@@ -246,7 +248,13 @@ def bench(
     rows: list[EvaluationRow] = []
     for name, limits in fitting:
         only = replace(asked, endpoint=None, model=None, api_key_env=None)
-        rows += only.evaluate([name], [made.spec], [*limits, *overrides])
+        try:
+            rows += only.evaluate([name], [made.spec], [*limits, *overrides])
+        except SpecError as error:
+            if not limits or {fault.path for fault in error.faults} != {"rollout.max_total_tokens"}:
+                raise
+            words = f"too few for the shortest task of {made.benchmark}. Name a model with more positions."
+            raise RlfError(f"{name}: {limits[0].partition('=')[2]} tokens in all are {words}") from error
     if served is not None:
         # A name that is on no disk: the spec's own model, which is not asked, would bound the tokens.
         name = "endpoint" if folder_on_disk(served.model) or served.model.startswith((".", "/", "~")) else served.model

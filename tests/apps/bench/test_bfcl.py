@@ -137,6 +137,18 @@ def test_an_unknown_category_is_a_fault_that_names_the_known_ones():
         BENCHMARKS.get("bfcl")(categories="simple").play  # noqa: B018
 
 
+@pytest.mark.parametrize("name", [*bfcl.LEFT_OUT, "memory_kv", "web_search_base"])
+def test_a_category_that_is_left_out_is_refused_with_the_reason(name):
+    with pytest.raises(RlfError, match=rf"{name} cannot be tried here: .*Leave it out"):
+        BENCHMARKS.get("bfcl")(categories=f"simple_python, {name}").play  # noqa: B018
+
+
+@needs_package
+def test_a_fault_of_the_user_in_the_packages_process_is_read_without_a_traceback():
+    with pytest.raises(RlfError, match=r"^got the category 'nothing' \(known"):
+        BENCHMARKS.get("bfcl")(categories="nothing").read_rows()
+
+
 def test_the_own_figures_weigh_categories_as_the_leaderboard_does():
     kind = BENCHMARKS.get("bfcl")()
     rates = {

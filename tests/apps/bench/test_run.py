@@ -98,6 +98,11 @@ def test_models_stand_side_by_side_in_the_table_with_interval_and_own_figures(tm
 def test_a_model_is_tried_within_its_positions_and_a_server_within_the_benchmarks_own_bound(tmp_path):
     made = write_benchmark(Echo(), tmp_path)
     assert _fit_context("builtin:tiny", made.spec, tmp_path) == ["rollout.max_total_tokens=1024"]
+    made.spec.with_name("rows.jsonl").write_text(
+        json.dumps({"id": "a", "kind": "k", "prompt": "many words " * 900, "tools": []})
+    )
+    with pytest.raises(RlfError, match="builtin:tiny: 1024 tokens in all are too few for the shortest task of echo"):
+        bench(made, ["builtin:tiny"], TrialOptions(tmp_path / "runs", lambda event: None))
     short = write_benchmark(Echo(num=2), tmp_path)
     short.spec.write_text(short.spec.read_text().replace("4096", "512"))
     assert _fit_context("builtin:tiny", short.spec, tmp_path) == []

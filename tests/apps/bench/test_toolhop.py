@@ -10,7 +10,7 @@ from benchmarks.bench_verdicts import play_all
 from rlf import check
 from rlf.apps.bench.kind import BENCHMARKS
 from rlf.apps.bench.kinds.toolhop import find_answer
-from rlf.apps.bench.run import write_benchmark
+from rlf.apps.bench.run import make_benchmark, write_benchmark
 from rlf.chat.repair import stand_in
 from rlf.core.errors import RlfError
 from rlf.data.tasks import load_tasks
@@ -96,3 +96,8 @@ def test_a_row_of_another_form_is_a_fault_with_its_number(tmp_path):
     for wrong in (lacking, {"question": "Q?"}, {**row(1), "sub_task": {}}):
         with pytest.raises(RlfError, match=r"ToolHop\.json: row 1: no row of ToolHop"):
             made_of(tmp_path, [row(0), wrong], "free")
+
+
+def test_data_that_are_not_brought_are_named():
+    with pytest.raises(RlfError, match=r"bench toolhop: --data is missing. Bring --data FILE: ToolHop.json"):
+        make_benchmark("toolhop", {})

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Literal
 from rlf.apps.bench.kind import Benchmark, Play, Row, read_names
 from rlf.apps.bench.packages import Packages
 from rlf.apps.bench.rows import RowWorld
+from rlf.core.errors import RlfError
 from rlf.types import Task
 
 _SINGLE = ("simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple")
@@ -36,7 +37,15 @@ GROUPS = {
     "non_live": (*_SINGLE, "irrelevance"),
     "live": (*_LIVE, "live_irrelevance", "live_relevance"),
     "multi_turn": _TURNS,
+    "python": tuple(name for name in CATEGORIES if name not in (*_TURNS, "simple_java", "simple_javascript")),
 }
+LEFT_OUT = {
+    "memory": "its tasks ask for what an agent wrote down in earlier conversations, partly by a model for vectors",
+    "web_search": "its tasks need a paid search service",
+    "agentic": "its tasks are those of memory, and of web_search, which needs a paid search service",
+    "format_sensitivity": "the package gives it no score",
+}
+"""Categories of the package that are refused, by how their names begin, and why."""
 NATIVE, PROMPT = "rlf", "rlf-prompt"
 """What the package's checkers know the two formats as: a native one writes `a_b` for a function `a.b`."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -74,6 +83,10 @@ class Bfcl(Benchmark):
 
     @property
     def _categories(self) -> list[str]:
+        for name in self.categories.split(","):
+            for part, why in LEFT_OUT.items():
+                if name.strip().startswith(part):
+                    raise RlfError(f"--categories: {name.strip()} cannot be tried here: {why}. Leave it out.")
         return read_names(self.categories, CATEGORIES, GROUPS, "category")
 
     def rows(self) -> Iterator[Row]:
