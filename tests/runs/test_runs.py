@@ -2,6 +2,7 @@ import json
 import os
 import signal
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,15 +43,16 @@ def start(small, folder, watch=None, extra=()):
     return run(files, [*overrides, *extra], runs_folder=folder, view=watch or Watch(), command=["rlf", "run"])
 
 
+@cache
 def history(folder, run_id):
     """Step and evaluation numbers, tokens of every trajectory, and the final weights."""
     with open_lineage(folder) as store:
         reader = Reader(store)
         steps = [(s.step, {n: s.metrics.get(n) for n in NUMBERS}) for s in reader.steps(run_id)]
         evaluations = [(e.step, e.mode, e.metrics.get("success")) for e in reader.evaluations(run_id)]
-        tokens = [
-            reader.trajectory(run_id, k=k, step=step).scored.trajectory.tokens for step, _ in steps for k in range(8)
-        ]
+        heads = [head for head in reader.trajectories(run_id, TrajectoryFilter(phase="train")) if head.k < 8]
+        tokens = [one.scored.trajectory.tokens for one in reader.wholes(run_id, heads)]
+        assert len(tokens) == 8 * len(steps)
         checkpoint = reader.checkpoints(run_id)[-1].path
     weights = load_file(Path(checkpoint) / "weights.safetensors")
     return steps, evaluations, [list(t) for t in tokens], {n: w.tolist() for n, w in weights.items()}

@@ -29,8 +29,9 @@ def edit_a_reward(pid: int, runs: Path) -> None:
         database.commit()
 
 
-def leave_a_process(pid: int, runs: Path) -> None:
-    """A process with the run's mark stays, as one of a tool would that nobody ends."""
+def damage(pid: int, runs: Path) -> None:
+    """A process with the run's mark stays, as one of a tool would that nobody ends; and a reward is edited."""
+    edit_a_reward(pid, runs)
     mark = next(part for part in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if b"RLF_CHAOS=" in part)
     os.spawnve(os.P_NOWAIT, "/bin/sleep", ["sleep", "60"], {"RLF_CHAOS": mark.decode().partition("=")[2]})
 
@@ -45,9 +46,8 @@ def test_a_killed_run_is_resumed_and_what_is_damaged_is_found_and_named(monkeypa
     monkeypatch.setattr(module, "_TIMES", 3.0)
     real = [fault for fault in FAULTS if fault.name in ("kill", "tool errors")]
     planted = [
-        Fault("process", "a process stays", leave_a_process),
+        Fault("damage", "a process stays, and a reward is edited", damage),
         Fault("hang", "it never goes on", stop_for_good),
-        Fault("edit", "a reward is edited", edit_a_reward),
     ]
     monkeypatch.setattr(module, "FAULTS", [*real, *planted])
     lines: list[str] = []
@@ -57,7 +57,7 @@ def test_a_killed_run_is_resumed_and_what_is_damaged_is_found_and_named(monkeypa
     assert (tools.verdict, tools.is_equal) == (Verdict.SURVIVED, None)
     assert lines[:2] == ["kill: resumed", "tool errors: survived"]
     broken = {one.fault: "; ".join(one.broken) for one in others}
-    assert "processes are still there" in broken["process"] and "it hung" in broken["hang"]
+    assert "processes are still there" in broken["damage"] and "it hung" in broken["hang"]
     assert "rlf runs verify" in broken["all"] and not found.holds
 
 
