@@ -99,7 +99,7 @@ def test_a_spec_without_a_server_loads_no_sdk_nor_does_the_kind(project, kind):
 
 
 def test_the_server_of_the_guide_gives_the_tool_that_it_says(tmp_path, monkeypatch):
-    guide = (Path(__file__).parents[2] / "docs/guides/tools.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "docs/guides/tools-mcp.md").read_text(encoding="utf-8")
     for name in ("servers.yaml", "shop.py"):
         (block,) = re.findall(rf"^```\w+ specs/{name}\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
         (tmp_path / name).write_text(block, encoding="utf-8")

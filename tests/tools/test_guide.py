@@ -1,4 +1,4 @@
-"""Every example of the guide to tools is a file or a command that works."""
+"""Every example of the guides to tools is a file or a command that works."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 from rlf.runs.tools import load_tools
 
-GUIDE = Path(__file__).parents[2] / "docs/guides/tools.md"
+GUIDES = sorted((Path(__file__).parents[2] / "docs/guides").glob("tools*.md"))
 BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-BLOCKS = [found.groupdict() for found in BLOCK.finditer(GUIDE.read_text(encoding="utf-8"))]
+BLOCKS = [found.groupdict() for guide in GUIDES for found in BLOCK.finditer(guide.read_text("utf-8"))]
 PYTHON_TOOLS = ["tool_specs/convert.yaml", "tool_specs/notebook.yaml"]
 COMMANDS = [line for block in BLOCKS if block["language"] == "console" for line in block["text"].splitlines()]
 
