@@ -284,7 +284,7 @@ class Credit(Ledger):
 class Slow(Ledger):
     def code_of(self, name: str) -> dict:
         """The code of an account."""
-        time.sleep(0.05)
+        time.sleep(0.02)
         return super().code_of(name)
 
 
