@@ -85,12 +85,13 @@ def main() -> None:
     """Runs both arms with each seed, and compares them in pairs."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=5, help="Those below chose the weights of pools.")
     parser.add_argument("--folder", type=Path, default=Path("build/curriculum"))
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     write_mix(asked.folder.resolve())
     pairs = []
-    for seed in range(asked.seeds):
+    for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
         with ThreadPoolExecutor(len(ARMS)) as pool:
             waiting = {arm: pool.submit(run_arm, arm, seed, asked.folder.resolve()) for arm in ARMS}
         found = {arm: one.result() for arm, one in waiting.items()}

@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Train": {
         "run": "Train a model as a spec says.",
+        "climb": "Teach a model by the cheapest way that is enough: prompt, demonstrations, rewards.",
         "prompt": "Search system message and tool descriptions on a spec's tasks. Trains nothing.",
         "resume": "Continue a run or a sweep from its last checkpoint.",
     },
@@ -63,6 +64,7 @@ _HOMES: dict[str, str] = {
     "rehearse": "apps.rehearse.command:rehearse",
     "schema": "cli.check:schema",
     "run": "cli.run:run",
+    "climb": "apps.climb.command:climb",
     "prompt": "apps.prompt.command:prompt",
     "resume": "cli.run:resume",
     "trace": "cli.compare:trace",

@@ -281,7 +281,7 @@ class TaskSampler(StrEnum):
     PASSES = "passes"
     """All of them, each pass in an order of its own."""
     POOLS = "pools"
-    """Those of kinds whose success so far is near one half; what a whole group solved is retired for a while."""
+    """Those of kinds whose groups differ, by success so far; what a whole group solved is retired for a while."""
 
 
 class CriticSpec(Section):

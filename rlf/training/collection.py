@@ -241,7 +241,7 @@ class Collector:
         self._policy = policy
         self.harness = harness
         self._tasks = tasks
-        self._sampler = open_sampler(train.sampler, tasks, seed)
+        self._sampler = open_sampler(train.sampler, tasks, seed, rollout.num_generations)
         self._train = train
         self._num_generations = rollout.num_generations
         self._seed = seed

@@ -40,9 +40,9 @@ class Sampler(Protocol):
         """Of the groups of a step, where they come from."""
 
 
-def open_sampler(kind: TaskSampler, tasks: Sequence[Task], seed: int) -> Sampler:
-    """The sampler of a run."""
-    return Pools(tasks, seed) if kind is TaskSampler.POOLS else Passes(tasks, seed)
+def open_sampler(kind: TaskSampler, tasks: Sequence[Task], seed: int, num_generations: int) -> Sampler:
+    """The sampler of a run, whose groups have so many rollouts."""
+    return Pools(tasks, seed, num_generations) if kind is TaskSampler.POOLS else Passes(tasks, seed)
 
 
 class Passes:
@@ -64,21 +64,21 @@ class Passes:
         return {}
 
 
-_MEMORY = 128
-"""Rollouts of a pool that its success is of, about: older ones fade."""
-_EVEN = 0.1
+_MEMORY = 32
+"""Rollouts of a pool that its success is of, about: older ones fade, and no pool is ever taken to be hopeless."""
+_EVEN = 0.2
 """Share of the draws that goes to all tasks alike: what is never drawn is never seen to have become learnable."""
 
 
 class Pools:
-    """A pool is a kind of question, or where rows have no kinds a task; of one with success p, p (1 - p) are drawn.
+    """A pool is a kind of question, or where rows have no kinds a task; its weight is the chance that a group teaches.
 
-    That is the variance of a reward of 0 or 1, and with it the size of a group's advantages. A task whose whole group
+    Of G rollouts with success p, not all end alike with the chance 1 - p^G - (1 - p)^G. A task whose whole group
     succeeded is retired until all of its pool are; others come again with the pool's next pass.
     """
 
-    def __init__(self, tasks: Sequence[Task], seed: int) -> None:
-        self._seed = seed
+    def __init__(self, tasks: Sequence[Task], seed: int, num_generations: int) -> None:
+        self._seed, self._num_generations = seed, max(2, num_generations)  # of one rollout no group differs
         self._pools: dict[str, list[Task]] = defaultdict(list)
         for task in tasks:
             self._pools[_pool_of(task)].append(task)
@@ -100,12 +100,17 @@ class Pools:
 
     def _weigh(self, state: State) -> dict[str, float]:
         num_tasks = sum(map(len, self._pools.values()))
-        raw = {name: len(tasks) * _variance(state.get(name, {})) for name, tasks in self._pools.items()}
+        raw = {name: len(tasks) * self._chance(state.get(name, {})) for name, tasks in self._pools.items()}
         total = sum(raw.values())
         return {
             name: (1 - _EVEN) * weight / total + _EVEN * len(self._pools[name]) / num_tasks
             for name, weight in raw.items()
         }
+
+    def _chance(self, pool: State) -> float:
+        """That a group of the pool is neither all right nor all wrong, with p by the rule of succession."""
+        p = (pool.get("wins", 0.0) + 1) / (pool.get("tries", 0.0) + 2)
+        return float(1 - p**self._num_generations - (1 - p) ** self._num_generations)
 
     def _take(self, name: str, pool: State, number: int) -> tuple[list[Task], dict[str, Any]]:
         """The next tasks of a pool without those that are retired."""
@@ -150,12 +155,6 @@ class Pools:
 
 def _pool_of(task: Task) -> str:
     return f"kind {task.kind}" if task.kind is not None else f"task {task.id}"
-
-
-def _variance(pool: State) -> float:
-    """p (1 - p), with p by the rule of succession."""
-    p = (pool.get("wins", 0.0) + 1) / (pool.get("tries", 0.0) + 2)
-    return float(p * (1 - p))
 
 
 def _success(item: Scored) -> float:

@@ -1,0 +1,326 @@
+"""`rlf climb`: a base is measured, prompted, shown demonstrations and trained by rewards, until it reaches a target.
+
+Each rung is what a command of its own does, by the function of that command, and leaves what that command leaves: an
+evaluation or a run, in one lineage. A rung is done where the lineage holds its finished run, so that the same command
+continues what was stopped or killed, and says the same again when it is over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rlf.core.errors import RlfError
+from rlf.core.plain_json import Jsonable
+from rlf.endpoints.spec import EndpointSpec
+from rlf.lineage.records import TRAIN, RunLine, TrajectoryFilter
+from rlf.reports.evaluations import interval_of, success_by_task
+from rlf.runs.place import open_reader
+from rlf.runs.planning import power_notices
+from rlf.runs.plans import check_spec
+from rlf.runs.start import resume, start
+from rlf.spec import RunSpec
+from rlf.spec.engines import Feature
+from rlf.training.harness import import_app
+from rlf.types.events import EvaluationFinished, EventSink, RunEvent, RunStatus
+
+_KEY = "rlf climb"
+_PASSES, _PER_STEP, _LEAST_STEPS = 5, 32, 20
+"""Of solutions that the spec does not set up as demonstrations: passes over them, of so many a step."""
+_NO_DEMONSTRATIONS = "data.demonstrations=null"
+
+
+@dataclass(frozen=True, slots=True)
+class ClimbOptions:
+    """How far one climbs, and by what."""
+
+    target: float
+    """The success that the lower end of the interval has to reach."""
+    samples: int
+    """Rollouts of each question of an evaluation: the group by which it is seen where rewards could teach."""
+    writer: EndpointSpec | None = None
+    """The model that rewrites prompts; None: they are not searched."""
+    num_rollouts: int = 300
+    """Of the search of prompts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung(Jsonable):
+    """One way to teach, and what it came to."""
+
+    name: str
+    run_id: str | None
+    """Its run or evaluation; None where it was left out."""
+    success: float | None
+    low: float | None
+    """Of the 95 % interval over questions."""
+    high: float | None
+    unsolved: float | None
+    """Share of questions that no sample solved: in such a group rewards teach nothing."""
+    solved: float | None
+    """Share that all samples solved: there is nothing left to learn."""
+    num_rollouts: int
+    """Played to teach, evaluations apart."""
+    num_sampled: int
+    """Tokens that were sampled in these."""
+    model: str | None
+    """The model that it leaves."""
+    words: str
+    """Why it was left out, was enough, or was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Climb(Jsonable):
+    """A ladder, up to the rung that was enough."""
+
+    name: str
+    """The spec's."""
+    target: float
+    reached: str | None
+    """The rung that was enough; None: none was."""
+    rungs: tuple[Rung, ...]
+
+    @property
+    def run_ids(self) -> list[str]:
+        """The runs and evaluations, in order."""
+        return [rung.run_id for rung in self.rungs if rung.run_id is not None]
+
+
+class _Skip(Exception):
+    """A rung that cannot be tried, with why."""
+
+
+def climb(
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    options: ClimbOptions,
+    *,
+    runs_folder: Path,
+    command: Sequence[str],
+    notify: Callable[[str], None],
+) -> Climb:
+    """Climbs from the cheapest rung to the first that reaches the target by its interval.
+
+    Args:
+        command: what the lineage keeps as the command of its runs.
+        notify: takes a line of progress.
+
+    Raises:
+        RlfError, SpecError: the spec is wrong, or a rung cannot continue.
+        KeyboardInterrupt: it was stopped; the same call continues it.
+    """
+    ladder = _Ladder(files, overrides, options, runs_folder, command, notify)
+    rungs = list[Rung]()
+    for rung in ladder.climb():
+        notify(f"{rung.name}: {rung.words}")
+        rungs.append(rung)
+    reached = rungs[-1].name if rungs[-1].low is not None and rungs[-1].low >= options.target else None
+    return Climb(ladder.spec.name, options.target, reached, tuple(rungs))
+
+
+class _Ladder:
+    """What one rung leaves to the next: the files, the model, and how good it is."""
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        overrides: Sequence[str],
+        options: ClimbOptions,
+        runs_folder: Path,
+        command: Sequence[str],
+        notify: Callable[[str], None],
+    ) -> None:
+        self._files, self._overrides, self._options = list(files), list(overrides), options
+        self._runs_folder, self._command, self._notify = runs_folder, list(command), notify
+        # The file of demonstrations may be one that is yet to be written.
+        self.spec: RunSpec = check_spec(files, [*overrides, _NO_DEMONSTRATIONS]).plan.spec
+        if self.spec.data.eval is None:
+            raise RlfError(f"{_KEY}: the spec has no `data.eval`, by which a rung is measured. Write one.")
+        self._model = self.spec.model.path
+        self._best: Rung | None = None
+
+    def climb(self) -> Iterator[Rung]:
+        """The rungs, up to the first that is enough."""
+        for name, try_rung in (
+            ("base", self._base),
+            ("prompt", self._prompt),
+            ("demonstrations", self._demonstrations),
+            ("rewards", self._rewards),
+        ):
+            try:
+                found = try_rung()
+            except _Skip as why:
+                yield Rung(name, None, None, None, None, None, None, 0, 0, None, f"left out: {why}")
+                continue
+            is_enough = found.low is not None and found.low >= self._options.target
+            yield replace(found, words=self._describe(found, is_enough=is_enough))
+            if is_enough:
+                return
+            if self._best is None or (found.success or 0.0) >= (self._best.success or 0.0):
+                self._best, self._model = found, found.model or self._model
+
+    def _describe(self, found: Rung, *, is_enough: bool) -> str:
+        """Why one stops at a rung, or continues from it."""
+        if found.success is None or found.low is None or found.high is None:
+            return "no question could be scored"
+        success = f"{found.success:.1%} ({found.low:.1%} to {found.high:.1%})"
+        if is_enough:
+            return f"{success}: enough, the target is {self._options.target:.0%}"
+        samples, unsolved = self._options.samples, found.unsolved or 0.0
+        mixed = 1 - unsolved - (found.solved or 0.0)
+        return (
+            f"{success}: below the target of {self._options.target:.0%}. None of {samples} samples solves "
+            f"{unsolved:.0%} of the questions, where rewards teach nothing, and some solve {mixed:.0%}, where they do"
+        )
+
+    def _base(self) -> Rung:
+        return self._evaluate("base", self._files, self._overrides)
+
+    def _prompt(self) -> Rung:
+        writer = self._options.writer
+        if writer is None:
+            raise _Skip("no model rewrites prompts (--writer-endpoint, --writer-model)")
+        searching = import_app(_KEY, "prompt", "search")
+        file = self._runs_folder / f"climb-{self.spec.name}-prompt.yaml"
+        found = searching.search(
+            self._files,
+            [*self._overrides, _NO_DEMONSTRATIONS],
+            searching.SearchOptions(self._options.num_rollouts, 40),
+            endpoint=None,
+            writer=writer,
+            file=file,
+            runs_folder=self._runs_folder,
+            notify=lambda line: None,
+        )
+        if found.file is None:
+            raise _Skip(f"of {found.num_texts} sets of texts the first is the best")
+        rung = self._evaluate("prompt", [file], self._overrides)
+        if self._best is None or (rung.success or 0.0) >= (self._best.success or 0.0):
+            self._files = [file]
+        return replace(rung, num_rollouts=found.num_rollouts)
+
+    def _demonstrations(self) -> Rung:
+        if (why := self.spec.engine.LACKS.get(Feature.DEMONSTRATIONS)) is not None:
+            raise _Skip(why)
+        shown, steps = self._declared()
+        changes = ["train.algorithm=supervised", f"data.demonstrations={json.dumps(shown)}", f"train.steps={steps}"]
+        return self._train("demonstrations", changes)
+
+    def _declared(self) -> tuple[dict[str, Any], int]:
+        """The settings of demonstrations, and how many steps they take: the spec's, or the solutions of its tasks."""
+        spec = check_spec(self._files, self._overrides).plan.spec if self._has_demonstrations() else self.spec
+        if spec.data.demonstrations is not None:
+            declared = spec.data.demonstrations
+            shown = declared.model_dump(mode="json") | {"steps": None}
+            return shown, min(declared.steps or spec.train.steps, spec.train.steps)
+        file = self._runs_folder / f"climb-{spec.name}.jsonl"
+        try:
+            writing = import_app(_KEY, "demos", "demos")
+            done = writing.write_demos(
+                self._files, self._overrides, writing.DemosOptions(gold=True), file, runs_folder=self._runs_folder
+            )
+        except RlfError as fault:
+            raise _Skip(f"there are no demonstrations. {fault}") from fault
+        steps = max(_LEAST_STEPS, math.ceil(_PASSES * done.num_kept / _PER_STEP))
+        return {"path": str(file.resolve()), "per_step": _PER_STEP}, steps
+
+    def _has_demonstrations(self) -> bool:
+        from rlf.spec import load_spec
+
+        shown = load_spec(list(self._files), list(self._overrides)).spec.data.demonstrations
+        return shown is not None and Path(shown.path).exists()
+
+    def _rewards(self) -> Rung:
+        best, steps = self._best, self.spec.train.steps
+        if best is not None and best.unsolved == 1:
+            raise _Skip(
+                f"no question is solved by any of {self._options.samples} samples: there is nothing to strengthen"
+            )
+        if self._has_demonstrations():
+            _, imitating = self._declared()
+            steps = steps - imitating if imitating < steps else steps
+        return self._train("rewards", [_NO_DEMONSTRATIONS, f"model.path={self._model}", f"train.steps={steps}"])
+
+    def _evaluate(self, name: str, files: Sequence[Path], overrides: Sequence[str]) -> Rung:
+        """The model so far, tried on the evaluation set. Stopped, the same call continues it."""
+        changes = (*overrides, _NO_DEMONSTRATIONS, "eval.greedy=false")
+        asked = {"num_samples": self._options.samples, "limit": self.spec.eval.limit}
+        preparing = import_app(_KEY, "evaluate", "prepare")
+        options = preparing.EvaluationOptions(tuple(files), changes, **asked)
+        with preparing.prepare(self._model, options, runs_folder=self._runs_folder) as planned:
+            known = self._find(planned.identity)
+        if known is None or known.status is not RunStatus.FINISHED:
+            evaluate = import_app(_KEY, "evaluate", "python").evaluate
+            report = evaluate([self._model], list(files), changes, **asked, runs_folder=self._runs_folder)
+            run_id = report.rows[0].run_id
+        else:
+            run_id = known.id
+        return self._measure(name, run_id, None)
+
+    def _find(self, plan_hash: str, name: str | None = None) -> RunLine | None:
+        """The newest run of a plan, or evaluation of an identity, in the lineage."""
+        if not self._runs_folder.exists():
+            return None
+        with open_reader(self._runs_folder) as reader:
+            alike = [each for each in reader.run_lines() if each.plan_hash == plan_hash and name in (None, each.name)]
+        return max(alike, key=lambda each: each.started, default=None)
+
+    def _train(self, name: str, changes: Sequence[str]) -> Rung:
+        """The rung's run: begun, continued, or where it is over read."""
+        named = f"{self.spec.name}-{name}"
+        asked = [f"name={named}", f"eval.num_samples={self._options.samples}", "eval.greedy=false", "eval.every=null"]
+        checked = check_spec(self._files, [*self._overrides, *changes, *asked])
+        notices, folder = power_notices(checked), self._runs_folder
+        known = self._find(checked.plan.plan_hash, named)
+        if known is None or known.status is not RunStatus.FINISHED:
+
+            def view(info: Any) -> EventSink:
+                self._notify(f"{name}: run {info.run_id}, {info.total_steps - info.first_step + 1} steps")
+                return self._show
+
+            if known is None:
+                done = start(checked.fit_here(notices), runs_folder=folder, view=view, command=self._command)
+            else:
+                done = resume(known.id, runs_folder=folder, view=view, command=self._command)
+            if done.status is not RunStatus.FINISHED:
+                again = shlex.join(self._command)
+                raise KeyboardInterrupt(f"run {done.run_id} was stopped at step {done.step}; `{again}` continues it")
+            run_id = done.run_id
+        else:
+            run_id = known.id
+        return self._measure(name, run_id, str((folder / run_id / "model").resolve()))
+
+    def _show(self, event: RunEvent) -> None:
+        if isinstance(event, EvaluationFinished):
+            self._notify(f"  step {event.step}: success {event.metrics.get('success', math.nan):.1%}")
+
+    def _measure(self, name: str, run_id: str, model: str | None) -> Rung:
+        """What a run or an evaluation came to, as the lineage has it."""
+        with open_reader(self._runs_folder) as reader:
+            last = max((one for one in reader.evaluations(run_id) if one.mode == "sampled"), key=lambda one: one.step)
+            tries = reader.trajectories(run_id, TrajectoryFilter(phase="sampled", step=last.step))
+            played = [
+                each
+                for each in reader.trajectories(run_id, TrajectoryFilter(phase=TRAIN))
+                if not each.trajectory_id.startswith("demonstration/")
+            ]
+        shares, interval = list(success_by_task(tries).values()), interval_of(last.metrics)
+        return Rung(
+            name,
+            run_id,
+            last.metrics.get("success"),
+            None if interval is None else interval.low,
+            None if interval is None else interval.high,
+            fmean(share == 0 for share in shares) if shares else None,
+            fmean(share == 1 for share in shares) if shares else None,
+            len(played),
+            sum(each.num_sampled for each in played),
+            model,
+            "",
+        )

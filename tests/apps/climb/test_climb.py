@@ -1,0 +1,137 @@
+"""`rlf climb`: the cheapest rung that is enough, in one lineage, and continued where it was stopped."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from rlf.apps.climb.climb import ClimbOptions, climb
+from rlf.apps.prompt import search as searching
+from rlf.core import RlfError
+from rlf.core.yaml_text import dump_yaml
+from rlf.endpoints.spec import EndpointSpec
+from rlf.runs.place import open_reader
+
+from ...processes import Process
+from ...runs.conftest import ROOT, SMALL
+from ...runs.test_demonstrations import conversation
+
+SEARCH = [ROOT / "specs" / "search.yaml"]
+FEW = [*SMALL, "eval.every=null", "eval.limit=4", "train.steps=3", "checkpoint.every=1"]
+NEVER = ClimbOptions(target=1.0, samples=2)
+
+
+def with_demonstrations(folder):
+    path = folder / "shown.jsonl"
+    path.write_text("".join(json.dumps(conversation(number)) + "\n" for number in range(4)))
+    return [*FEW, f"+data.demonstrations={json.dumps({'path': str(path), 'steps': 2, 'per_step': 2})}"]
+
+
+def up(overrides, runs, options=NEVER, notify=lambda line: None):
+    return climb(SEARCH, overrides, options, runs_folder=runs, command=["rlf", "climb"], notify=notify)
+
+
+def numbers(done):
+    """All of a climb but where its runs and models are."""
+    return [replace(rung, run_id=None, model=None) for rung in done.rungs]
+
+
+def runs_of(folder):
+    with open_reader(folder) as reader:
+        return {run.id: (run.name, run.engine, run.last_step) for run in reader.run_lines()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A climb over all rungs that a spec with demonstrations has, where none is enough."""
+    folder = tmp_path_factory.mktemp("climb")
+    overrides = with_demonstrations(folder)
+    return overrides, folder / "runs", up(overrides, folder / "runs")
+
+
+def test_a_rung_after_another_is_climbed_and_says_why_it_was_not_enough(whole):
+    _, runs, done = whole
+    base, prompt, shown, rewards = done.rungs
+    assert [rung.name for rung in done.rungs] == ["base", "prompt", "demonstrations", "rewards"]
+    assert done.reached is None and prompt.run_id is None and "no model rewrites prompts" in prompt.words
+    assert "below the target of 100%. None of 2 samples solves" in base.words
+    assert (shown.num_rollouts, shown.num_sampled) == (0, 0)
+    assert rewards.num_rollouts == 1 * 2 * 4 and rewards.num_sampled > 0  # two of three steps imitate
+    assert [runs_of(runs)[id_] for id_ in done.run_ids] == [
+        ("search", "evaluation", 0),
+        ("search-demonstrations", "local", 2),
+        ("search-rewards", "local", 1),
+    ]
+    with open_reader(runs) as reader:
+        began_with = reader.get_run(rewards.run_id).record.plan["spec"]["model"]["path"]
+    better = shown if shown.success >= base.success else base
+    assert began_with == (better.model or "builtin:tiny")
+
+
+def test_the_same_command_reads_what_is_done_and_trains_nothing_again(whole):
+    overrides, runs, done = whole
+    before = runs_of(runs)
+    assert up(overrides, runs) == done and runs_of(runs) == before
+
+
+def test_the_first_rung_whose_interval_lies_above_the_target_is_the_last(whole):
+    overrides, runs, done = whole
+    again = up(overrides, runs, ClimbOptions(target=0.0, samples=2))
+    assert (again.reached, len(again.rungs)) == ("base", 1) and "enough, the target is 0%" in again.rungs[0].words
+    low, success = done.rungs[0].low, done.rungs[0].success
+    assert up(overrides, runs, ClimbOptions(target=(low + success) / 2, samples=2)).reached != "base"
+
+
+def climb_and_be_killed(overrides, runs, moment):
+    def notify(line):
+        if line.startswith(moment):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    up(overrides, runs, notify=notify)
+
+
+@pytest.mark.parametrize("moment", ["base:", "demonstrations: run", "rewards: run"])
+def test_a_climb_killed_in_any_stage_comes_to_the_same_numbers(whole, tmp_path, moment):
+    overrides, _, done = whole
+    with Process(climb_and_be_killed, overrides, tmp_path / "runs", moment) as killed:
+        _, errors = killed.communicate(240)
+        assert killed.returncode == -signal.SIGKILL, errors
+    assert numbers(up(overrides, tmp_path / "runs")) == numbers(done)
+    kinds = sorted(name for name, *_ in runs_of(tmp_path / "runs").values())
+    assert kinds == ["search", "search-demonstrations", "search-rewards"]  # each once
+
+
+def test_a_prompt_that_is_better_is_what_later_rungs_have(whole, tmp_path, monkeypatch):
+    def search(files, overrides, options, *, file, **_):
+        file.parent.mkdir(exist_ok=True)
+        texts = {"data": {part: {"system": "Search first."} for part in ("train", "eval")}}
+        file.write_text(dump_yaml({"extends": [str(files[0])], **texts}))
+        return searching.PromptResult("search", "tiny", 2, 30, 1, 0.0, 0.5, {"system message": "x"}, file, 0.0)
+
+    monkeypatch.setattr(searching, "search", search)
+    writer = EndpointSpec(url="http://127.0.0.1:9/v1", model="writer")
+    done = up(FEW, tmp_path / "runs", replace(NEVER, writer=writer))
+    base, prompt, shown, rewards = done.rungs
+    assert prompt.num_rollouts == 30 and prompt.run_id != base.run_id
+    assert shown.run_id is None and "there are no demonstrations" in shown.words
+    with open_reader(tmp_path / "runs") as reader:
+        plan = reader.get_run(rewards.run_id or prompt.run_id).record.plan["spec"]
+    assert (plan["data"]["train"]["system"] == "Search first.") is (prompt.success >= base.success)
+
+
+def test_rewards_are_left_out_where_no_sample_solves_anything(tmp_path):
+    done = up([*FEW, "data.eval.answer=null", "success=null", "rewards=[{kind: rule, name: never, rule: regex, "
+              "pattern: 'a^', weight: 1}]"], tmp_path / "runs")  # fmt: skip
+    assert "there is nothing to strengthen" in done.rungs[-1].words and len(runs_of(tmp_path / "runs")) == 1
+
+
+def test_a_spec_that_is_measured_by_nothing_is_refused(tmp_path):
+    values = yaml.safe_load(SEARCH[0].read_text().replace("../", f"{ROOT}/"))
+    del values["data"]["eval"], values["eval"]
+    (tmp_path / "blind.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(RlfError, match=r"has no `data\.eval`"):
+        climb([tmp_path / "blind.yaml"], [], NEVER, runs_folder=tmp_path / "runs", command=[], notify=print)
+    assert not (tmp_path / "runs").exists()
