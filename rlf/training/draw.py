@@ -5,6 +5,8 @@ The number is the trajectory's own, so what is drawn for a row depends on its lo
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
@@ -45,7 +47,10 @@ def likeliest(logits_BV: torch.Tensor, tokens_B: torch.Tensor, num_top: int) -> 
     values_BN, indices_BN = logprobs_BV.topk(min(num_top, logits_BV.shape[-1]), dim=-1)
     drawn = zip(tokens_B.tolist(), logprobs_BV.gather(-1, tokens_B[:, None])[:, 0].tolist(), strict=True)
     pairs = zip(indices_BN.tolist(), values_BN.tolist(), drawn, strict=True)
-    return [dict(zip(indices, values, strict=True)) | {token: own} for indices, values, (token, own) in pairs]
+    return [
+        {index: value for index, value in zip(indices, values, strict=True) if value > -math.inf} | {token: own}
+        for indices, values, (token, own) in pairs
+    ]
 
 
 def keep_likely(probs_BV: torch.Tensor, *, top_p: float, top_k: int, min_p: float) -> torch.Tensor:

@@ -43,12 +43,19 @@ class Thinking(StrictModel):
     """Taken without effect: the sampler bounds an answer as a whole, by `max_tokens`."""
 
 
+class OutputFormat(StrictModel):
+    """`output_config.format`."""
+
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
 class OutputConfig(StrictModel):
-    """`output_config`, without a form of the answer: the sampler follows no grammar."""
+    """`output_config`."""
 
     effort: str | None = None
     """Taken without effect, as `thinking` is."""
-    format: None = None
+    format: OutputFormat | None = None
 
 
 class Thread(StrictModel):
@@ -88,6 +95,7 @@ class MessagesRequest(StrictModel):
             {"function": {"name": t.name, "description": t.description, "parameters": t.input_schema}}
             for t in self.tools
         ]
+        form = self.output_config.format
         choice: Any = {"any": "required", "tool": {"function": {"name": self.tool_choice.name or ""}}}
         body = {
             "model": self.model,
@@ -99,6 +107,7 @@ class MessagesRequest(StrictModel):
             "tools": tools,
             "tool_choice": choice.get(self.tool_choice.type, self.tool_choice.type),
             "parallel_tool_calls": not self.tool_choice.disable_parallel_tool_use,
+            "response_format": form and {"type": "json_schema", "json_schema": {"schema": form.schema_}},
         }
         return read_request(ChatRequest, body)
 

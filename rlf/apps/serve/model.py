@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -12,13 +13,15 @@ from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agent import ServedAgent
 from rlf.apps.serve.dialogue import Dialogue, Messages, SampledTurn, Tools, TurnOpening, choose_opening
 from rlf.apps.serve.generation import AnswerRequest, Delta, HostGate
+from rlf.apps.serve.grammar import SchemaForm
 from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest
 from rlf.apps.serve.turns import TurnReader, calls_of, random_ids
 from rlf.chat import ChatFormat
 from rlf.chat.marks import ParsedTurn
+from rlf.core.errors import RlfError
 from rlf.core.identity import derive_seed
 from rlf.types import ToolCall
-from rlf.types.policy import Host, Sample, Sampling
+from rlf.types.policy import Host, Policy, Sample, Sampling
 
 _T = TypeVar("_T")
 _LARGE_CHARS = 50_000
@@ -61,9 +64,6 @@ class ServedModel:
     async def prepare_chat(self, asked: ChatRequest) -> list[AnswerRequest]:
         """Prepares the answers to a conversation. Raises Refusal."""
         self.check_name(asked.model)
-        if asked.response_format not in (None, {"type": "text"}):
-            words = "response_format: it cannot be done: the sampler follows no grammar. Ask for the form in the "
-            raise Refusal(400, f"{words}prompt and check the answer. Leave the key out.", key="response_format")
         if self.agent is not None:
             return self._prepare_play(asked, self.agent)
         tools = asked.offered
@@ -78,6 +78,8 @@ class ServedModel:
         tokens = [*prompt, *opening.tokens]
         room = self._find_room(asked, len(tokens))
         sampling = self._make_sampling(asked, chat, has_tools=bool(tools))
+        form = await self._read_form(asked, chat, sampling.stop_token_ids)
+        sampling = replace(sampling, form=form)
         decode = self.dialogue.text if chat is None else chat.decode
 
         def prepare(index: int, seed: int) -> AnswerRequest:
@@ -192,6 +194,30 @@ class ServedModel:
             stop_strings=tuple(stops),
             num_top=asked.num_top,
         )
+
+    async def _read_form(self, asked: ChatRequest, chat: ChatFormat | None, ends: tuple[int, ...]) -> SchemaForm | None:
+        """The form of the answers. Raises Refusal for one that cannot be followed."""
+        if asked.schema_text is None:
+            return None
+        if asked.offered:
+            why = "beside tools a turn is no answer alone: name the schema as a tool's parameters, or leave out `tools`"
+        elif chat is not None and chat.begins_thinking:
+            why = "the model's template begins each turn with thinking"
+        elif asked.ignore_eos:
+            why = "`ignore_eos` samples past the end of the form"
+        elif not getattr(self.policy, "takes_forms", False):
+            why = "the policy's sampler follows no grammar"
+        else:
+            try:
+                return await asyncio.to_thread(SchemaForm, self.tokenizer, asked.schema_text, ends)
+            except RlfError as fault:
+                why = str(fault)
+        raise Refusal(400, f"response_format: {why}.", key="response_format")
+
+    @property
+    def policy(self) -> Policy:
+        """What samples."""
+        return self.gate.host
 
     @cached_property
     def _end_tokens(self) -> tuple[int, ...]:

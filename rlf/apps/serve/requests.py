@@ -8,6 +8,7 @@ without effect and noted, unless it looks like a misspelt one.
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -220,6 +221,19 @@ class ChatRequest(SampledRequest):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=20)
+
+    @cached_property
+    def schema_text(self) -> str | None:
+        """The JSON schema that an answer follows; None: any text."""
+        form = self.response_format
+        if form is None or form == {"type": "text"}:
+            return None
+        named = form.get("json_schema", {"schema": {"type": "object"}} if form.get("type") == "json_object" else None)
+        schema = named.get("schema") if isinstance(named, dict) else None
+        if form.get("type") not in ("json_object", "json_schema") or not isinstance(schema, dict):
+            words = "expected `json_object`, or `json_schema` with a schema"
+            raise Refusal(400, f"response_format: got {_shorten_value(form)}; {words}.", key="response_format")
+        return json.dumps(schema)
 
     @cached_property
     def offered(self) -> tuple[ToolDescription, ...]:

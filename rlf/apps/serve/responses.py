@@ -35,7 +35,16 @@ class NamedChoice(StrictModel):
 class TextFormat(StrictModel):
     """`text.format`."""
 
-    type: Literal["text"] = "text"
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+    @property
+    def response_format(self) -> Json:
+        """In the words of chat completions."""
+        return {"type": self.type} | ({} if self.schema_ is None else {"json_schema": {"schema": self.schema_}})
 
 
 class TextSettings(StrictModel):
@@ -94,6 +103,7 @@ class ResponsesRequest(StrictModel):
             "tools": tools,
             "tool_choice": choice if isinstance(choice, str) else {"function": {"name": choice.name}},
             "parallel_tool_calls": self.parallel_tool_calls,
+            "response_format": self.text.format.response_format,
         }
         return read_request(ChatRequest, body)
 

@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rlf.engines.local.cache import KVCache, PrefixTree, attend, round_up
 from rlf.training.draw import uniforms
-from rlf.types.policy import Finish, Sample, SampleRequest, Watch
+from rlf.types.policy import Finish, Sample, SampleRequest, TurnState, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -259,6 +259,8 @@ class AttentionRow:
     sample: Sample = field(init=False)
     """This turn as it grows: it holds the lists above."""
     finish: Finish | None = None
+    state: TurnState | None = None
+    """Where a turn of a form stands."""
     watch: Watch | None = None
     """Takes what is sampled so far of this turn."""
     released: bool = False
@@ -274,6 +276,7 @@ class AttentionRow:
         self.context += request.tokens[known:]
         self.request, self.reply = request, reply
         self.tokens, self.logprobs, self.tops, self.versions, self.finish = [], [], [], [], None
+        self.state = None if request.sampling.form is None else request.sampling.form.open()
         self.sample = Sample(self.tokens, self.logprobs, Finish.LENGTH, self.tops, self.versions)
 
     def _forget(self, tokens: Sequence[int]) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import groupby
 from operator import is_
 
+import numpy as np
 import torch
 from torch.nn.functional import pad
 
@@ -150,6 +151,9 @@ class Decoder:
             self._append_drawn([rows[i] for i in index], part_BV, sampling)
 
     def _append_drawn(self, rows: Sequence[AttentionRow], logits_BV: torch.Tensor, sampling: Sampling) -> None:
+        if sampling.form is not None:
+            allowed = np.stack([row.state.allowed(logits_BV.shape[-1]) for row in rows if row.state is not None])
+            logits_BV = logits_BV.masked_fill(~torch.from_numpy(allowed).to(logits_BV.device), -math.inf)
         noise = [row.next_uniform for row in rows]
         uniforms_B = torch.tensor(noise, dtype=torch.float64, device=logits_BV.device)
         tokens_B, logprobs_B = draw(logits_BV, uniforms_B, sampling)
@@ -160,6 +164,8 @@ class Decoder:
             row.tokens.append(token)
             row.logprobs.append(logprob)
             row.context.append(token)
+            if row.state is not None:
+                row.state.take(token)
             if self.version is not None:
                 row.versions.append(self.version)
             row.finish = self._finish(row, token, sampling)

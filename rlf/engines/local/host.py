@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeVar
 
 import torch
 
@@ -48,6 +48,9 @@ class PolicyHost:
 
     Use it inside one event loop, as an async context manager or until `close`.
     """
+
+    takes_forms: ClassVar = True
+    """Whether it samples what `Sampling.form` says."""
 
     def __init__(
         self,

@@ -77,7 +77,7 @@ def test_logprobs_come_with_the_likeliest_tokens_and_seeds_repeat() -> None:
 
 REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"model": "gpt"}, 404, "the model 'gpt' does not exist"),
-    ({"response_format": {"type": "json_object"}}, 400, "response_format"),
+    ({"response_format": {"type": "xml"}}, 400, "response_format"),
     ({"messages": []}, 400, "messages"),
     ({"messages": [{"role": "user"}], "temperature": -1}, 400, "temperature"),
     ({"messages": [{"content": "x"}]}, 400, "messages"),

@@ -25,6 +25,7 @@ from rlf.apps.serve.agents.calls import Call, CallTree
 from rlf.apps.serve.agents.tools import SessionTools, add_steps
 from rlf.apps.serve.dialogue import Dialogue, RecentValues, TurnOpening, checked_message, dump_tools
 from rlf.apps.serve.generation import AnswerRequest, HostGate, Metrics
+from rlf.apps.serve.grammar import SchemaForm
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, Refusal, SampledRequest
 from rlf.chat import ChatFormat
@@ -32,7 +33,7 @@ from rlf.core.text import describe
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout
 from rlf.spec.agent import AgentFailure, AgentSpec, OnBreak
-from rlf.types.policy import Finish, Host, Sample, SampleRequest, Sampling, Watch
+from rlf.types.policy import Finish, Host, Policy, Sample, SampleRequest, Sampling, Watch
 from rlf.types.tool import ToolCall, ToolResult
 from rlf.types.trajectory import StopReason, Trajectory
 from rlf.types.world import WorldRecord
@@ -414,6 +415,18 @@ class SessionModel(ServedModel):
         opening = await super()._force_call(asked, prompt, chat, seed)
         self._asked.opening = opening.text
         return opening
+
+    async def _read_form(self, asked: ChatRequest, chat: ChatFormat | None, ends: tuple[int, ...]) -> SchemaForm | None:
+        # In training a trainer computes the log-probabilities of all tokens, not of those that a schema lets through.
+        if self._session.overrides and asked.schema_text is not None:
+            self._session.counts["overridden: response_format"] += 1
+            return None
+        return await super()._read_form(asked, chat, ends)
+
+    @property
+    def policy(self) -> Policy:
+        """The trajectory's own."""
+        return self._session.setting.policy
 
     @property
     def deciding_host(self) -> Host:

@@ -54,11 +54,11 @@ def check_the_rest(client: Anthropic) -> None:
     assert num_tokens == client.messages.create(**ASKED, system="Be short.").usage.input_tokens
     client.messages.create(**ASKED, thinking={"type": "enabled", "budget_tokens": 1024})
     try:
-        client.messages.create(**ASKED, output_config={"format": {"type": "json_schema", "schema": PARAMETERS}})
+        client.messages.create(**ASKED, output_config={"format": {"type": "xml", "schema": PARAMETERS}})
     except BadRequestError as error:
         assert "output_config" in str(error)
     else:
-        raise AssertionError("an answer of a form cannot be had")
+        raise AssertionError("an answer of this form cannot be had")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def check_rest(client: OpenAI) -> None:
     assert client.models.list().data[0].id == MODEL == client.models.retrieve(MODEL).id
     assert client.completions.create(model=MODEL, prompt="Tukkes is", max_tokens=4).choices[0].text
     for kind, keys in (
-        (BadRequestError, {"response_format": {"type": "json_object"}}),
+        (BadRequestError, {"response_format": {"type": "xml"}}),
         (NotFoundError, {"model": "x"}),
     ):
         try:
