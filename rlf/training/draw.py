@@ -6,11 +6,22 @@ The number is the trajectory's own, so what is drawn for a row depends on its lo
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from rlf.types.policy import Sampling
+
+
+class TurnState(Protocol):
+    """Where a turn stands whose tokens have a form, such as that of a JSON schema."""
+
+    def allowed(self, size: int) -> np.ndarray:
+        """bool [V]: what may come next, and never nothing; the log-probabilities are those among these alone."""
+
+    def take(self, token: int) -> None:
+        """Takes the token that was drawn."""
 
 
 def uniforms(seed: int, count: int) -> np.ndarray:

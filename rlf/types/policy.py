@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
-    import numpy as np
     from transformers import PreTrainedTokenizerBase
 
 
@@ -19,23 +18,6 @@ class Finish(StrEnum):
     """A stop token or stop string was sampled; it is part of the tokens."""
     LENGTH = "length"
     """`max_tokens` were sampled without a stop."""
-
-
-class TurnState(Protocol):
-    """Where a turn of a form stands."""
-
-    def allowed(self, size: int) -> np.ndarray:
-        """bool [V]: what may come next, and never nothing. Args: size: V."""
-
-    def take(self, token: int) -> None:
-        """Takes the token that was drawn."""
-
-
-class TurnForm(Protocol):
-    """The form that a turn's tokens have, such as that of a JSON schema."""
-
-    def open(self) -> TurnState:
-        """The state before the first token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +33,8 @@ class Sampling:
     """Tokens below this share of the likeliest token's probability are dropped; 0 keeps all."""
     stop_token_ids: tuple[int, ...] = ()
     stop_strings: tuple[str, ...] = ()
-    form: TurnForm | None = None
-    """What tokens may follow; None: any. Log-probabilities are then those among these alone. Only of policies with
-    `takes_forms`."""
+    form: Callable[[], Any] | None = None
+    """Opens a `training.draw.TurnState` of what tokens may follow, where the policy `takes_forms`; None: any may."""
     num_top: int | None = None
     """Likeliest tokens whose log-probabilities come with each sampled one, and its own; None: nothing of that."""
 

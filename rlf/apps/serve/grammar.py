@@ -17,7 +17,7 @@ _WRITTEN = {"whitespace_flexible": False, "item_separator": ", ", "key_separator
 
 
 class SchemaForm:
-    """The form of an answer: a `TurnForm`."""
+    """The form of an answer: called, it gives the state before the first token of a turn."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, schema: str, ends: tuple[int, ...]) -> None:
         """Reads a schema. Slow at first: a large vocabulary takes a second.
@@ -39,8 +39,7 @@ class SchemaForm:
             # The first line names the part of the schema that is at fault; the others show the grammar around it.
             raise RlfError(self._matcher.get_error().strip().splitlines()[0])
 
-    def open(self) -> SchemaState:
-        """The state before the first token of a turn."""
+    def __call__(self) -> SchemaState:
         return SchemaState(self._matcher.deep_copy(), self._ends)
 
 

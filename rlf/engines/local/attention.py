@@ -25,8 +25,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from rlf.engines.local.cache import KVCache, PrefixTree, attend, round_up
-from rlf.training.draw import uniforms
-from rlf.types.policy import Finish, Sample, SampleRequest, TurnState, Watch
+from rlf.training.draw import TurnState, uniforms
+from rlf.types.policy import Finish, Sample, SampleRequest, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -276,7 +276,7 @@ class AttentionRow:
         self.context += request.tokens[known:]
         self.request, self.reply = request, reply
         self.tokens, self.logprobs, self.tops, self.versions, self.finish = [], [], [], [], None
-        self.state = None if request.sampling.form is None else request.sampling.form.open()
+        self.state = None if request.sampling.form is None else request.sampling.form()
         self.sample = Sample(self.tokens, self.logprobs, Finish.LENGTH, self.tops, self.versions)
 
     def _forget(self, tokens: Sequence[int]) -> None:
