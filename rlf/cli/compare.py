@@ -52,27 +52,28 @@ def compare_runs(
     html: HtmlFile = None,
     as_markdown: Annotated[bool, typer.Option("--md", help="Print Markdown.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print every curve as CSV.")] = False,
+    as_tex: Annotated[bool, typer.Option("--tex", help="Print the results' tables for LaTeX.")] = False,
     as_json: AsJson = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
 ) -> None:
     """Compare runs: what differs between them, how their results differ, and whether that is more than chance."""
     from rlf.reports.comparison import MATRIX_FLIPS, read_examples
-    from rlf.reports.comparison_views import comparison_view, csv_text, page
+    from rlf.reports.comparison_views import comparison_view, csv_text, page, tex
     from rlf.runs import compare
     from rlf.runs.place import open_reader
     from rlf.runs.trajectories import openings_of
 
-    if sum((as_markdown, as_csv, as_json)) > 1:
-        raise RlfError("--md, --csv and --json each print the whole comparison. Write one of them.")
+    if sum((as_markdown, as_csv, as_tex, as_json)) > 1:
+        raise RlfError("--md, --csv, --tex and --json each print the whole comparison. Write one of them.")
     with open_reader(runs_folder) as reader:
         found = compare.compare_runs(reader, names, mode, threshold, at_ends=ends)
-        quiet = (as_markdown or as_csv or as_json) and html is None
+        quiet = (as_markdown or as_csv or as_tex or as_json) and html is None
         examples = [] if quiet else read_examples(reader, found, max(flips, MATRIX_FLIPS))
         openings = openings_of(found)
     if html is not None:
         write_page(html, page(found, examples, openings))
-    if as_csv or as_markdown:
-        print(csv_text(found.arms) if as_csv else found.markdown, end="")
+    if as_csv or as_markdown or as_tex:
+        print(csv_text(found.arms) if as_csv else tex(found) if as_tex else found.markdown, end="")
     else:
         print_result("runs compare", found, as_json, lambda: comparison_view(found, examples, flips, openings))
 

@@ -47,6 +47,7 @@ from rlf.reports.sheets import (
     rate,
     sheet_markdown,
     sheet_table,
+    sheet_tex,
     sparkline,
     visible,
 )
@@ -218,6 +219,13 @@ def markdown(found: Comparison) -> str:
     tables = sheets(found)
     parts += [sheet_markdown(sheet) for sheet in (*tables.results, *tables.origins)]
     return "\n\n".join(parts) + "\n"
+
+
+def tex(found: Comparison) -> str:
+    """The tables of its results for LaTeX, below the verdicts as comments."""
+    verdicts = [f"% {' '.join(words.split())}" for words in found.verdicts]
+    arms = [f"% {arm.letter}: {visible(arm.label)} ({' '.join(arm.runs)})" for arm in found.arms]
+    return "\n".join([*verdicts, *arms, *map(sheet_tex, sheets(found).results)]) + "\n"
 
 
 _CURVE_WIDTH = 48

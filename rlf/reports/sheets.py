@@ -97,6 +97,27 @@ def sheet_markdown(sheet: Sheet) -> str:
     return "\n\n".join([*head, "\n".join(f"| {' | '.join(row)} |" for row in cells)])
 
 
+_TEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "−": "$-$",
+    "<": "$<$", ">": "$>$", "±": r"$\pm$", "×": r"$\times$", "→": r"$\to$", "…": r"\ldots{}", "\n": " ",
+}  # fmt: skip
+
+
+def tex_text(text: str) -> str:
+    """Text as LaTeX shows it, whatever characters it holds."""
+    return "".join(_TEX.get(char, char) for char in text)
+
+
+def sheet_tex(sheet: Sheet) -> str:
+    """One table for LaTeX, with the lines of `booktabs`; title and note are its caption."""
+    header, *rows = (" & ".join(map(tex_text, row)) + r" \\" for row in (sheet.header, *sheet.rows))
+    columns = "l" + ("r" if sheet.figures else "l") * (len(sheet.header) - 1)
+    caption = ": ".join(filter(None, (sheet.title, sheet.note)))
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{tex_text(caption)}}}", rf"\begin{{tabular}}{{{columns}}}"]
+    lines += [r"\toprule", header, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    return "\n".join(lines)
+
+
 # Numbers in words for people: shares, durations, counts, text that is safe to show.
 
 MISSING = "–"

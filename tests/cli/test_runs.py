@@ -99,6 +99,9 @@ def test_compare_takes_the_newest_step_that_runs_share_and_with_ends_the_last_of
             recorder(event)
     shared, ends = (recorded("runs", "compare", RUN, short.id, "--md", *more) for more in ((), ("--ends",)))
     assert (shared.exit_code, ends.exit_code) == (0, 0), (shared.output, ends.output)
+    tex = recorded("runs", "compare", RUN, short.id, "--tex").stdout
+    assert tex.count(r"\begin{tabular}{lrr}") == tex.count(r"\end{table}") > 0
+    assert all(line.count(" & ") == 2 and " %" not in line for line in tex.splitlines() if line.endswith(r"\\"))
     after, other = "This is after step 4, the newest that both were evaluated at.", "12 against 4"
     assert after in shared.stdout and f"{other}; `--ends` compares these." in shared.stdout
     assert after not in ends.stdout and "`--ends`" not in ends.stdout
