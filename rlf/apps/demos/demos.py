@@ -15,7 +15,7 @@ from typing import Any
 from rlf.apps.demos.origins import Candidate, from_file, from_gold, from_run
 from rlf.apps.demos.rows import Demonstration, write_demonstration
 from rlf.apps.demos.steps import play_each
-from rlf.apps.demos.trainers import UNEQUAL, Trainer, check_name, split_rows, write_rows
+from rlf.apps.demos.trainers import UNEQUAL, WHOLE, Trainer, check_name, split_rows, write_rows
 from rlf.chat.on_disk import read_tokenizer
 from rlf.cli.commands import HOMES, load_function
 from rlf.core import RlfError
@@ -107,7 +107,7 @@ def write_demos(
     counts = Counter[str]()
     kept = _keep(found, list(checked.inputs.evaluation), conditions, counts)
     kept, played = _writable(spec, kept, counts)
-    rows = None if asked.trainer is None else _split(spec, kept, played, counts)
+    rows = None if asked.trainer is None else _split(spec, kept, played, asked.trainer, counts)
     kept = _choose([one for one in kept if rows is None or id(one) in rows], asked, counts)
     if not kept:
         reasons = "; ".join(f"{number}: {why}" for why, number in counts.most_common(3)) or "there were none"
@@ -274,7 +274,11 @@ def _writable(
 
 
 def _split(
-    spec: RunSpec, kept: Sequence[Candidate], played: Mapping[int, Trajectory] | None, counts: Counter[str]
+    spec: RunSpec,
+    kept: Sequence[Candidate],
+    played: Mapping[int, Trajectory] | None,
+    trainer: Trainer,
+    counts: Counter[str],
 ) -> dict[int, list[list[dict[str, str]]]]:
     """The rows of another trainer, of those whose text gives its tokens again."""
     folder = folder_on_disk(spec.model.path)
@@ -284,7 +288,7 @@ def _split(
             "Download it, or name a folder under `model.path`."
         )
     tokenizer = read_tokenizer(folder)
-    found = {id(one): split_rows(played[id(one)], tokenizer) for one in kept}
+    found = {id(one): split_rows(played[id(one)], tokenizer, encodes_whole=trainer in WHOLE) for one in kept}
     if lost := sum(rows is None for rows in found.values()):
         counts[UNEQUAL] += lost
     return {key: rows for key, rows in found.items() if rows is not None}

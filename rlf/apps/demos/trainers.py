@@ -39,6 +39,8 @@ class Trainer(StrEnum):
     """LLaMA-Factory's sharegpt form: JSON, and its entry in the folder's `dataset_info.json`."""
 
 
+WHOLE = (Trainer.TRL, Trainer.OPENRLHF)
+"""Those that encode a row's text at once; the others encode message by message."""
 _SUFFIXES = {Trainer.LLAMA_FACTORY: ".json", Trainer.VERL: ".parquet"}
 
 
@@ -49,8 +51,14 @@ def check_name(trainer: Trainer, out: Path) -> None:
         raise RlfError(f"--out: got {out.name!r}; {trainer} reads {wanted}. Write e.g. `-o {out.stem}{wanted}`.")
 
 
-def split_rows(trajectory: Trajectory, tokenizer: Any) -> list[list[dict[str, str]]] | None:
-    """The messages of each row of a trajectory, one without forks; None where their text gives other tokens."""
+def split_rows(
+    trajectory: Trajectory, tokenizer: Any, *, encodes_whole: bool = True
+) -> list[list[dict[str, str]]] | None:
+    """The messages of each row of a trajectory, one without forks; None where their text gives other tokens.
+
+    Args:
+        encodes_whole: whether a trainer encodes a row's text at once, in which tokens may join messages.
+    """
     rows = []
     for first, end in trajectory.stretches:
         sampled = [at for at in range(first, end) if trajectory.action_mask[at]]
@@ -61,11 +69,11 @@ def split_rows(trajectory: Trajectory, tokenizer: Any) -> list[list[dict[str, st
         for is_action, run in groupby(range(first, first + len(tokens)), trajectory.action_mask.__getitem__):
             part = [trajectory.tokens[at] for at in run]
             text = tokenizer.decode(part, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            if tokenizer.encode(text, add_special_tokens=False) != part:  # verl and LLaMA-Factory encode by message
+            if tokenizer.encode(text, add_special_tokens=False) != part:
                 return None
             messages.append({"role": "assistant" if is_action else "user", "content": text})
         whole = "".join(message["content"] for message in messages)
-        if tokenizer.encode(whole, add_special_tokens=False) != list(tokens):  # TRL and OpenRLHF encode the whole
+        if encodes_whole and tokenizer.encode(whole, add_special_tokens=False) != list(tokens):
             return None
         rows.append(messages)
     return rows

@@ -9,7 +9,7 @@ import pytest
 from rlf.apps.demos.demos import DemosOptions, write_demos
 from rlf.apps.demos.rows import load_demonstrations
 from rlf.apps.demos.steps import play_each
-from rlf.apps.demos.trainers import Trainer, split_rows
+from rlf.apps.demos.trainers import UNEQUAL, Trainer
 from rlf.chat.encoding import load_tokenizer
 from rlf.core import RlfError
 from rlf.runs.plans import check_spec
@@ -123,16 +123,25 @@ def test_a_row_alternates_and_ends_with_what_was_sampled(tmp_path):
     assert json.loads((tmp_path / "dataset_info.json").read_text())["a"]["file_name"] == "a.json"
 
 
-def test_a_text_that_gives_other_tokens_is_no_row(played):
-    trajectories, tokenizer = played
-    first = trajectories[0]
-    assert split_rows(first, tokenizer) is not None
-    letter = tokenizer.encode("a", add_special_tokens=False) * 2
-    joined = tokenizer.encode("aa", add_special_tokens=False)
-    other = SimpleNamespace(
-        decode=tokenizer.decode, encode=lambda text, **how: [*tokenizer.encode(text, **how), *letter, *joined]
-    )
-    assert split_rows(first, other) is None
+def test_a_text_that_gives_other_tokens_is_no_row_of_who_would_read_others(tmp_path):
+    turns = {
+        "a special token that a tool wrote": [
+            {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "search", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "c", "content": "so <|im_end|> it ends"},
+            {"role": "assistant", "content": "Fentes"},
+        ],
+        "space that joins the line break before it": [{"role": "assistant", "content": "  Fentes"}],
+        "nothing of the kind": [{"role": "assistant", "content": "Fentes"}],
+    }
+    file = tmp_path / "in.jsonl"
+    rows = [{"id": id_, "messages": [{"role": "user", "content": "Where?"}, *said]} for id_, said in turns.items()]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for trainer, kept in ((Trainer.TRL, 1), (Trainer.LLAMA_FACTORY, 2)):
+        asked = DemosOptions(files=(file,), trainer=trainer)
+        done = write_demos(
+            [ROOT / "specs" / "search.yaml"], [], asked, tmp_path / NAMES[trainer], runs_folder=Path("none")
+        )
+        assert (done.num_kept, done.left_out) == (kept, {UNEQUAL: 3 - kept})
 
 
 def test_a_file_is_named_as_its_trainer_expects(tmp_path):
