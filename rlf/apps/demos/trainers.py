@@ -90,7 +90,7 @@ def write_rows(trainer: Trainer, rows: Sequence[list[dict[str, str]]], out: Path
 
         out.parent.mkdir(parents=True, exist_ok=True)
         parquet.write_table(pa.table({"messages": list(rows)}), out)
-        return f"data.train_files={out} \"+data.apply_chat_template_kwargs.chat_template='$(cat {template})'\""
+        return f"data.train_files={out}, data.apply_chat_template_kwargs.chat_template: the text of {template}"
     if trainer is Trainer.LLAMA_FACTORY:
         write_whole(out, json.dumps([{"messages": row} for row in rows], ensure_ascii=False, indent=0) + "\n")
         _enter_dataset(out)
@@ -109,8 +109,10 @@ def _enter_dataset(out: Path) -> None:
     index = out.parent / "dataset_info.json"
     try:
         known = json.loads(index.read_text(encoding="utf-8")) if index.exists() else {}
+        if not isinstance(known, dict):
+            raise ValueError("it holds no mapping of names")
     except ValueError as error:
-        raise RlfError(f"{index}: not JSON: {error}. Correct it, or write into another folder.") from error
+        raise RlfError(f"{index}: cannot be extended: {error}. Correct it, or write into another folder.") from error
     tags = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
     known[out.stem] = {
         "file_name": out.name,

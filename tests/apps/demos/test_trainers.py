@@ -123,6 +123,13 @@ def test_a_row_alternates_and_ends_with_what_was_sampled(tmp_path):
     assert json.loads((tmp_path / "dataset_info.json").read_text())["a"]["file_name"] == "a.json"
 
 
+def test_an_index_of_data_sets_that_is_none_is_left_as_it_is(tmp_path):
+    (tmp_path / "dataset_info.json").write_text("[1]")
+    with pytest.raises(RlfError, match=r"dataset_info.json: cannot be extended: it holds no mapping"):
+        write(tmp_path, Trainer.LLAMA_FACTORY)
+    assert (tmp_path / "dataset_info.json").read_text() == "[1]"
+
+
 def test_a_text_that_gives_other_tokens_is_no_row_of_who_would_read_others(tmp_path):
     turns = {
         "a special token that a tool wrote": [
