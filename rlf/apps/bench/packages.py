@@ -5,7 +5,6 @@ Only a benchmark's own processes see it, so that a version that it pins meets no
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -31,8 +30,6 @@ USER_FAULT = 2
 class Packages:
     """What a benchmark needs installed."""
 
-    module: str
-    """What is imported where this environment has them itself."""
     pins: str
     """As pip takes them, with spaces: the benchmark's own package first, and nothing that they depend on."""
 
@@ -58,12 +55,10 @@ class Packages:
         if self.path is not None:
             found = next(iter(metadata.distributions(name=self.name, path=[self.path])), None)
             return None if found is None else found.version
-        if importlib.util.find_spec(self.module) is None:
-            return None
-        try:
+        try:  # by its own name: others on the index have modules of the same one
             return metadata.version(self.name)
         except metadata.PackageNotFoundError:
-            return "of unknown version"
+            return None
 
     def install(self) -> None:
         """Installs them, where they are missing. Raises RunError with pip's last words."""

