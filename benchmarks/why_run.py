@@ -118,8 +118,8 @@ PLANTS = {
     "a tenth of the data wrong": Plant(BreakKind.WRONG_GOLDS, {"data": "wrong"}),
     "an evaluation leak": Plant(BreakKind.LEAK, {"data": "leak"}),
     "a learning rate too high": Plant(BreakKind.POLICY_BROKE, overrides=("train.learning_rate=0.02", *SHORT)),
-    "a template that drops calls": Plant(CauseKind.NEVER_CALLED, {"chat": {"format": "react"}}, overrides=SHORT),
-    "turns of few tokens": Plant(CauseKind.TRUNCATED, {"rollout": {"max_new_tokens": 8}}, overrides=SHORT),
+    "a template that drops calls": Plant(CauseKind.NEVER_PARSED, {"chat": {"format": "react"}}, overrides=SHORT),
+    "turns of few tokens": Plant(CauseKind.TRUNCATED, {"rollout": {"max_new_tokens": 6}}, overrides=SHORT),
     "pay for something else": Plant(BreakKind.OTHER_TERM_PAYS, {"rewards": [RIGHT, term("brief", weight=4.0)]}),
 }
 HEALTHY = {
@@ -146,7 +146,7 @@ def rows(wrong: bool) -> list[dict[str, Any]]:
     return found
 
 
-def write_project(folder: Path, plant: Plant, calibrate: bool) -> list[str]:
+def write_project(folder: Path, plant: Plant, calibrate: bool, seed: int) -> list[str]:
     """The project's spec; returns the overrides."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "own.py").write_text(CODE, encoding="utf-8")
@@ -161,7 +161,7 @@ def write_project(folder: Path, plant: Plant, calibrate: bool) -> list[str]:
         held_out = {"path": "builtin:encyclopedia/heldout", **DATA}
         spec["data"] = {"train": own, "eval": own if plant.keys["data"] == "leak" else held_out}
     (folder / "spec.yaml").write_text(json.dumps(spec), encoding="utf-8")
-    steps, groups, seed = (24, 12, 107) if calibrate else (30, 16, 3)
+    steps, groups, seed = (24, 12, seed + 104) if calibrate else (30, 16, seed)
     sizes = [f"train.steps={steps}", f"train.prompts_per_step={groups}", "rollout.num_generations=4", f"seed={seed}"]
     if plant.spec != "search":
         sizes = [f"train.steps={steps - 10}", f"seed={seed}"]
@@ -173,12 +173,12 @@ def folder_of(name: str) -> str:
     return name.replace(" ", "-").replace(",", "")
 
 
-def make_run(folder: Path, name: str, plant: Plant, calibrate: bool) -> None:
+def make_run(folder: Path, name: str, plant: Plant, calibrate: bool, seed: int) -> None:
     """Makes the run where it is not there."""
     place = folder / folder_of(name)
     if (place / "done").exists():
         return
-    overrides = write_project(place, plant, calibrate)
+    overrides = write_project(place, plant, calibrate, seed)
     os.environ |= {"PLANTED_STEP": "1", "PLANTED_FROM": "14" if calibrate else "20"}
 
     def view(info: RunInfo) -> Any:
@@ -198,14 +198,15 @@ def make_run(folder: Path, name: str, plant: Plant, calibrate: bool) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="names, with semicolons")
+    parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--calibrate", action="store_true")
     asked = parser.parse_args()
     num_named = num_planted = num_alarms = num_healthy = 0
     for name, plant in {**PLANTS, **HEALTHY}.items():
         if asked.only and name not in asked.only.split(";"):
             continue
-        make_run(asked.runs, name, plant, asked.calibrate)
+        make_run(asked.runs, name, plant, asked.calibrate, asked.seed)
         found = explain_run("latest", asked.runs / folder_of(name) / "runs")
         first = found.suspects[0].kind if found.suspects else None
         print(

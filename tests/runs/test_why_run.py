@@ -173,6 +173,12 @@ def test_a_question_that_is_trained_on_and_held_out_is_a_leak() -> None:
     assert [one.kind for one in suspects] == ["leak"] and ("train", 1, first.summary.k) in suspects[0].shows
 
 
+def test_a_tool_that_answers_by_the_state_of_a_world_is_not_suspected_of_lies() -> None:
+    draw = random.Random(0)
+    run = plays(lambda play: replace(play, result=f"Room {draw.randrange(5)} after {play.step // 10}"))
+    assert [one.kind for one in find_suspects(run)] == []
+
+
 def test_a_fall_that_nothing_explains_has_no_suspect() -> None:
     run = plays(since(answer="!"))  # as many tokens, turns and calls as before: the answers alone are wrong
     assert run.fall is not None and run.fall.step == BROKEN_FROM and find_suspects(run) == []

@@ -17,8 +17,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from rlf.apps.chaos.faults import FAULTS, Fault
+from rlf.apps.chaos.faults import FAULTS, Fault, end_marks, prepare
 from rlf.core.errors import RlfError
+from rlf.core.identity import hash_json
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.graph import differing, read_graph
 from rlf.lineage.reader import Reader
@@ -48,7 +49,7 @@ class Verdict(StrEnum):
     LOST = "lost"
     """Something was lost, or it hung: see `broken`."""
     UNTRIED = "untried"
-    """The run was over before the fault struck."""
+    """The run was over before the fault struck, or did nothing that it could strike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +77,21 @@ class Chaos(Jsonable):
 
     name: str
     num_steps: int
+    plan_hash: str
+    code_version: str
     ordeals: tuple[Ordeal, ...]
-    JSON_PROPERTIES: ClassVar = ("holds",)
+    JSON_PROPERTIES: ClassVar = ("holds", "certificate")
 
     @property
     def holds(self) -> bool:
         """Whether nothing was lost."""
         return all(one.verdict is not Verdict.LOST for one in self.ordeals)
+
+    @property
+    def certificate(self) -> str:
+        """The hash of what was tried, of which plan and code, and of what came out: times and ids are not in it."""
+        found = [[one.fault, str(one.verdict), one.is_equal, list(one.broken)] for one in self.ordeals]
+        return hash_json([self.plan_hash, self.code_version, self.num_steps, found])
 
 
 def chaos(
@@ -90,12 +99,15 @@ def chaos(
     overrides: Sequence[str],
     *,
     only: Sequence[str] = (),
+    minimise: bool = False,
     note: Callable[[str], None],
 ) -> Chaos:
     """Runs a spec for a few steps, once without a fault and once under each. Nothing of it stays.
 
     Args:
         only: names of faults; none: all.
+        minimise: one run meets all of them, in their order; where it loses something, they are left out one by one
+            until those are left that matter.
         note: takes a line for each run.
 
     Raises:
@@ -115,15 +127,37 @@ def chaos(
                 raise RlfError(f"the run without a fault did not finish: {plain.said}")
         limit_s = max(_LEAST_S, _TIMES * (time.monotonic() - started))
         with open_reader(runs) as reader:
-            on_cpu = reader.get_run(plain.run_id).record.host["device"] == "cpu"
-        is_exact = on_cpu and spec.rollout.schedule is not Schedule.CLOCK  # the same tokens, whatever the timing
-        found = []
-        for fault in (known[name] for name in only or known):
-            found.append(_try(fault, command, runs, limit_s, plain.run_id if is_exact else None))
-            note(f"{fault.name}: {found[-1].verdict}")
+            record = reader.get_run(plain.run_id).record
+        # The same tokens, whatever the timing.
+        is_exact = record.host["device"] == "cpu" and spec.rollout.schedule is not Schedule.CLOCK
+        original = plain.run_id if is_exact else None
+
+        def attempt(faults: Sequence[Fault]) -> Ordeal:
+            found = _try(faults, command, runs, limit_s, original)
+            note(f"{found.fault}: {found.verdict}")
+            return found
+
+        faults = [known[name] for name in only or known]
+        found = list(_minimise(faults, attempt)) if minimise else [attempt([fault]) for fault in faults]
         if broken := _verify(runs):
             found.append(Ordeal("all", "what the lineage holds", Verdict.LOST, None, None, "", None, (broken,)))
-    return Chaos(spec.name, NUM_STEPS, tuple(found))
+    return Chaos(spec.name, NUM_STEPS, record.plan_hash, record.code_version, tuple(found))
+
+
+def _minimise(faults: Sequence[Fault], attempt: Callable[[Sequence[Fault]], Ordeal]) -> Iterator[Ordeal]:
+    """The run under all faults, and where it is lost the one under the fewest of them that is."""
+    # What ends the process comes first in the table, and last here: nothing else would strike.
+    kept = list(reversed(faults))
+    whole = least = attempt(kept)
+    yield whole
+    if whole.verdict is not Verdict.LOST:
+        return
+    for fault in faults:
+        rest = [one for one in kept if one is not fault]
+        if rest and (found := attempt(rest)).verdict is Verdict.LOST:
+            kept, least = rest, found
+    if least is not whole:
+        yield least
 
 
 class _Process:
@@ -217,26 +251,30 @@ def _marked(mark: str) -> Iterator[int]:
             continue
 
 
-def _try(fault: Fault, command: Sequence[str], runs: Path, limit_s: float, original: str | None) -> Ordeal:
+def _try(faults: Sequence[Fault], command: Sequence[str], runs: Path, limit_s: float, original: str | None) -> Ordeal:
     """Args: original: the run without a fault, where the numbers have to be its own."""
+    name, what = (", ".join(getattr(fault, key) for fault in faults) for key in ("name", "what"))
+    overrides = [change for fault in faults for change in fault.overrides]
     broken = list[str]()
-    original = None if fault.overrides else original
-    with _Process([*command, *fault.overrides], runs, fault.prepare(runs.parent)) as process:
+    original = None if any(fault.changes_numbers for fault in faults) else original
+    with _Process([*command, *overrides], runs, prepare(runs.parent)) as process:
         process.stepped.wait(limit_s)
         struck = process.num_steps > 0
-        if struck:
+        for fault in faults if struck else ():
             try:
                 fault.strike(process.pid, runs)
             except (ProcessLookupError, FileNotFoundError):
-                struck = False
+                struck = len(faults) > 1  # those before it have ended the run
         code, said, run_id = process.wait(limit_s), process.said, process.run_id
+        has_mark = end_marks(runs.parent)
+        struck &= has_mark or not all(fault.marks for fault in faults)
         if code is None:
             broken.append(f"it hung: not over after {limit_s:.0f} s")
         if left := process.left():
             broken.append(f"{len(left)} of its processes are still there after it")
             _end(left)
     if run_id is None:
-        return Ordeal(fault.name, fault.what, Verdict.LOST, None, code, said, None, ("no run began",))
+        return Ordeal(name, what, Verdict.LOST, None, code, said, None, ("no run began",))
     if code != 0:
         with _Process(["resume", run_id], runs, {}) as again:
             if (end := again.wait(limit_s)) != 0:
@@ -250,8 +288,8 @@ def _try(fault: Fault, command: Sequence[str], runs: Path, limit_s: float, origi
     if not struck:
         verdict = Verdict.UNTRIED
     return Ordeal(
-        fault.name,
-        fault.what,
+        name,
+        what,
         Verdict.LOST if broken else verdict,
         run_id,
         code,

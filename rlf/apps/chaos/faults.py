@@ -16,14 +16,10 @@ _HELD_S = 3.0
 """Time for which a fault holds that passes."""
 _FULL = 1 << 16
 """Bytes that a file may have where the disk is full."""
-_JUMP_S = 3600.0
-_CLOCK = """
-import os, time
-now, now_ns, jumped = time.time, time.time_ns, os.path.join(os.path.dirname(__file__), "jumped")
-time.time = lambda: now() + (SECONDS if os.path.exists(jumped) else 0.0)
-time.time_ns = lambda: now_ns() + (int(SECONDS * 1e9) if os.path.exists(jumped) else 0)
-"""
-"""A `sitecustomize.py` by which the clock jumps when a file is there."""
+_ROOM = 1 << 24
+"""Bytes that a process may still take where memory is short."""
+SHIM = "shim"
+"""The folder beside the runs whose `sitecustomize.py` the process of a run loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +31,14 @@ class Fault:
     strike: Callable[[int, Path], None]
     """Does it to the process of an id, whose runs are in a folder."""
     overrides: tuple[str, ...] = ()
-    """Of the spec, where the fault is one of its tools: its numbers are its own then."""
-    prepare: Callable[[Path], Mapping[str, str]] = lambda folder: {}
-    """Variables that the process begins with; takes a folder that holds the runs, and may hold more."""
+    """Of the spec, where the fault is one of its tools."""
+    marks: bool = False
+    """Whether it leaves a mark each time that it strikes: without one it was not tried."""
+
+    @property
+    def changes_numbers(self) -> bool:
+        """Whether tools or servers answer otherwise, so that a run under it has numbers of its own."""
+        return bool(self.overrides) or self.name.startswith("service ")
 
 
 def _do_nothing(pid: int, runs: Path) -> None:
@@ -79,17 +80,40 @@ def _take_files(pid: int, runs: Path) -> None:
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (held, held))
 
 
-def _prepare_clock(folder: Path) -> Mapping[str, str]:
-    place = folder / "clock"
-    place.mkdir()
-    (place / "sitecustomize.py").write_text(_CLOCK.replace("SECONDS", repr(_JUMP_S)), encoding="utf-8")
+def _take_memory(pid: int, runs: Path) -> None:
+    """The process may have little more memory than it has."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + _ROOM
+    resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
+
+
+def prepare(folder: Path) -> Mapping[str, str]:
+    """Variables by which a process meets the faults that its own Python has to make; takes the folder of the runs."""
+    place = folder / SHIM
+    place.mkdir(exist_ok=True)
+    (place / "sitecustomize.py").write_bytes(Path(__file__).with_name("shim.py").read_bytes())
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH"))))}
 
 
-def _move_clock(pid: int, runs: Path) -> None:
-    (runs.parent / "clock" / "jumped").touch()
-    time.sleep(_HELD_S)
-    (runs.parent / "clock" / "jumped").unlink()
+def end_marks(folder: Path) -> bool:
+    """Ends the faults of `prepare`. Returns whether one struck."""
+    marks = {mark.name for mark in (folder / SHIM).iterdir() if mark.is_file() and not mark.suffix}
+    for name in marks:
+        (folder / SHIM / name).unlink()
+    return "struck" in marks
+
+
+def _meet(name: str, held_s: float = 0.0) -> Callable[[int, Path], None]:
+    """Lets a fault hold for some time, or until the run is over."""
+
+    def strike(pid: int, runs: Path) -> None:
+        place = runs.parent / SHIM / name
+        place.touch()
+        if held_s:
+            time.sleep(held_s)
+            place.unlink()
+
+    return strike
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -101,8 +125,20 @@ FAULTS: tuple[Fault, ...] = (
     Fault("disk", "the disk is full", _fill_disk),
     Fault("lock", f"another program locks the database for {_HELD_S:g} s", _lock_database),
     Fault("workers", "its worker processes are killed", _kill_children),
-    Fault("clock", f"the clock jumps an hour ahead, and {_HELD_S:g} s later back", _move_clock, prepare=_prepare_clock),
+    Fault("clock", f"the clock jumps an hour ahead, and {_HELD_S:g} s later back", _meet("clock", _HELD_S)),
+    Fault("slow disk", "what waits for the disk waits a second longer", _meet("slow disk"), marks=True),
+    Fault("disk errors", "the disk fails (EIO) where it is waited for", _meet("disk errors"), marks=True),
+    Fault("memory", "it may take 16 MiB more memory", _take_memory),
     Fault("descriptors", "it may open no further file", _take_files),
+    *(
+        Fault(f"service {name}", f"one in three requests to servers {what}", _meet(f"service {name}"), marks=True)
+        for name, what in (
+            ("errors", "is refused"),
+            ("drops", "is cut off by the server"),
+            ("hangs", "is never answered"),
+            ("garbage", "gets bytes that mean nothing"),
+        )
+    ),
     Fault("tool errors", "three of ten calls of a tool fail", _do_nothing, ("rollout.faults={errors: 0.3}",)),
     Fault("tool time-outs", "three of ten calls of a tool time out", _do_nothing, ("rollout.faults={timeouts: 0.3}",)),
     Fault("cut results", "half of the results are cut", _do_nothing, ("rollout.faults={truncated: 0.5}",)),

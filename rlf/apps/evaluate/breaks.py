@@ -19,7 +19,7 @@ from rlf.types.trajectory import CallRecord, StopReason
 
 _LEAST_Z = 5.0
 """Standard errors that a change of level is at least: several figures are looked at, each at every step."""
-_KNOWN_Z = 2.0
+_KNOWN_Z = 1.5
 """The same where it is known from elsewhere that there is one."""
 
 

@@ -102,7 +102,7 @@ def find_suspects(run: Recorded) -> list[Suspect]:
     if run.fall is None:
         return found
     step = run.fall.step
-    near = [one for one in found if abs(one.step - step) <= 1]
+    near = [one for one in found if abs(one.step - step) <= 1 or one.kind is BreakKind.OTHER_TERM_PAYS]
     if not near:
         near = list(_broken_policy(run, run.fall))
     return [*near, *(one for one in found if one not in near)]
@@ -336,7 +336,7 @@ def _changed_tools(run: Recorded) -> Iterator[Suspect]:
         likely = [(step, before, after) for step, before, after in changes if _has_changed(before, after)]
         if not likely:
             continue
-        step, _, after = max(likely, key=lambda one: sum(one[2]) / len(one[2]) - fmean(one[1] or [0.0]))
+        step, _, after = max(likely, key=lambda one: sum(one[2]) / len(one[2]) - fmean(one[1]))
         yield _changed_tool(run, tool, step, after, results)
 
 
@@ -363,7 +363,7 @@ def _compare(results: Mapping[str, Sequence[_Result]], step: int) -> tuple[list[
     for found in results.values():
         early = {text for at, text, _ in found if at < step}
         late = {text for at, text, _ in found if at >= step}
-        if len({at for at, _, _ in found if at < step}) > 1:
+        if sum(at < step for at, _, _ in found) > 1:
             before.append(len(early) > 1)
         if early and late:
             after.append(not early & late)
@@ -371,7 +371,7 @@ def _compare(results: Mapping[str, Sequence[_Result]], step: int) -> tuple[list[
 
 
 def _has_changed(before: Sequence[bool], after: Sequence[bool]) -> bool:
-    if len(after) < _FEW_CALLS or (before and fmean(before) > _STEADY):
+    if min(len(after), len(before)) < _FEW_CALLS or fmean(before) > _STEADY:
         return False
     return wilson_interval(sum(after), len(after)).low > 0.25
 
@@ -442,7 +442,8 @@ def _nothing_to_learn(run: Recorded) -> Iterator[Suspect]:
     """What the diagnosis of steps without a signal names, of the first steps of a run that did not learn."""
     values = [each.metrics["success"] for each in run.steps if "success" in each.metrics]
     third = max(1, len(values) // 3)
-    if values and (fmean(values[-third:]) >= 0.5 or fmean(values[-third:]) > values[0] + 0.2):
+    learned = bool(values) and (fmean(values[-third:]) >= 0.5 or fmean(values[-third:]) > values[0] + 0.2)
+    if run.fall is not None or learned:
         return
     first = run.steps[min(2, len(run.steps) - 1)].step if run.steps else 0
     items = [item for item in run.trained if item.summary.step <= first]

@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,37 @@ def test_a_name_that_is_no_fault_is_refused_and_every_fault_has_words() -> None:
 
 def test_the_command_exits_with_3_where_something_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = module.Ordeal("kill", "killed", Verdict.LOST, "r", -9, "", False, ("its steps are [1]",))
-    monkeypatch.setattr(module, "chaos", lambda *_, **__: module.Chaos("shop", 3, (lost,)))
+    monkeypatch.setattr(module, "chaos", lambda *_, **__: module.Chaos("shop", 3, "p", "c", (lost,)))
     done = CliRunner().invoke(app, ["chaos", str(SHOP), "--json"])
     assert done.exit_code == 3 and json.loads(done.stdout)["data"]["holds"] is False
+
+
+def ordeal(faults: Sequence[Fault], *, is_lost: bool) -> module.Ordeal:
+    verdict, name = Verdict.LOST if is_lost else Verdict.SURVIVED, ", ".join(fault.name for fault in faults)
+    return module.Ordeal(name, "", verdict, "r", 0, "", None, ("lost",) * is_lost)
+
+
+@pytest.mark.parametrize(
+    ("guilty", "found"),
+    [({"c"}, ["c"]), ({"a", "d"}, ["d, a"]), ({"a", "b", "c", "d"}, []), ({"nothing"}, [])],
+)
+def test_a_failing_plan_is_cut_to_the_faults_that_matter(guilty: set[str], found: list[str]) -> None:
+    faults = [Fault(name, name, stop_for_good) for name in "abcd"]
+    tried = list[str]()
+
+    def attempt(some: Sequence[Fault]) -> module.Ordeal:
+        tried.append(", ".join(fault.name for fault in some))
+        return ordeal(some, is_lost=guilty <= {fault.name for fault in some})
+
+    whole, *least = module._minimise(faults, attempt)
+    assert whole.fault == "d, c, b, a" and [one.fault for one in least] == found
+    assert len(tried) <= 5
+
+
+def test_a_certificate_is_of_what_was_tried_and_found_and_not_of_times_and_ids() -> None:
+    good = module.Chaos("shop", 3, "p", "c", (ordeal(FAULTS[:1], is_lost=False),))
+    renamed = replace(good, ordeals=(replace(good.ordeals[0], run_id="other", said="x"),))
+    assert good.certificate == renamed.certificate and len(good.certificate) == 64
+    others = [replace(good, plan_hash="q"), replace(good, code_version="d"), replace(good, ordeals=())]
+    lost = replace(good, ordeals=(ordeal(FAULTS[:1], is_lost=True),))
+    assert len({one.certificate for one in (good, lost, *others)}) == 5

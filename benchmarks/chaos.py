@@ -1,0 +1,141 @@
+"""Which of ten defects, planted one by one into a copy of rlf, `rlf chaos` finds, and that it finds none without them.
+
+    python benchmarks/chaos.py [--only NAMES]
+
+A defect is found where the exit code is 3. Each is tried under the one fault that could show it; the copy without a
+defect is tried under all of these. The spec is the built-in search, three steps of eight trajectories.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SMALL = ["train.prompts_per_step=4", "rollout.num_generations=2", "eval.limit=4", "data.train.limit=32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """One change of the source."""
+
+    file: str
+    old: str
+    new: str
+    fault: str
+
+
+DEFECTS = {
+    "what could not be scored is a zero": Defect(
+        "rewards/function.py",
+        "return Scored(trajectory, scores=(), reward=None, success=None)",
+        "return Scored(trajectory, scores=(), reward=0.0, success=0.0)",
+        "tool errors",
+    ),
+    "a resumed optimizer begins again": Defect(
+        "engines/local/checkpoint.py", "    optimizer.load_state_dict(state)\n", "", "kill"
+    ),
+    "a resumed model has the weights of the start": Defect(
+        "engines/local/checkpoint.py", "    load_weights(checkpoint, updater.model)\n", "", "kill"
+    ),
+    "seeds of rollouts depend on the process": Defect(
+        "training/counting.py",
+        'derive_seed(seed, "rollout", position',
+        'derive_seed(seed, "rollout", __import__("os").getpid(), position',
+        "pause",
+    ),
+    "seeds of evaluations depend on the process": Defect(
+        "training/counting.py",
+        'derive_seed(seed, "eval", mode',
+        'derive_seed(seed, "eval", __import__("os").getpid(), mode',
+        "pause",
+    ),
+    "a resumed run leaves a step out": Defect(
+        "engines/local/checkpoint.py",
+        'return TrainingProgress(**values | {"late"',
+        'return TrainingProgress(**values | {"step": values["step"] + 1, "late"',
+        "kill",
+    ),
+    "a run that was killed is taken for a running one": Defect(
+        "lineage/lease.py",
+        "    if row.status not in (RunStatus.RUNNING, *HIDDEN):\n        return False\n",
+        "    return row.status in (RunStatus.RUNNING, *HIDDEN)\n",
+        "kill",
+    ),
+    "a failed write of the lineage is passed over": Defect(
+        "lineage/recorder.py",
+        "        if self._failure is not None:\n            raise self._failure\n",
+        "        return\n",
+        "disk",
+    ),
+    "a finished run stays running": Defect(
+        "lineage/recorder.py",
+        'row = {"status": event.status, "finished"',
+        'row = {"status": RunStatus.RUNNING, "finished"',
+        "pause",
+    ),
+    "what a stop cut off is in no chain": Defect(
+        "lineage/recorder.py",
+        "self._link(LinkKind.INTERRUPTED, ",
+        "(lambda *_: None)(LinkKind.INTERRUPTED, ",
+        "interrupt",
+    ),
+}
+
+
+def copy_package(folder: Path) -> None:
+    """The package and its specs, to be changed."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    for name in ("rlf", "specs", "tool_specs", "reward_specs"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignore)
+
+
+def examine(folder: Path, faults: str) -> tuple[int, str]:
+    """The exit code of `rlf chaos` in a copy, and what did not hold."""
+    command = [sys.executable, "-m", "rlf", "chaos", "specs/search.yaml", *SMALL, "--only", faults, "--json"]
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    try:
+        ordeals = json.loads(done.stdout)["data"]["ordeals"]
+    except (ValueError, KeyError):
+        return done.returncode, (done.stdout + done.stderr)[-300:]
+    words = [f"{one['fault']} {one['verdict']}: {'; '.join(one['broken'])}" for one in ordeals]
+    return done.returncode, " | ".join(words)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="")
+    wanted = [name for name in parser.parse_args().only.split(";") if name]
+    num_found = num_tried = 0
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        copy_package(folder)
+        faults = ",".join(dict.fromkeys(one.fault for one in DEFECTS.values()))
+        if not wanted:
+            code, words = examine(folder, faults)
+            print(f"no defect: exit code {code}: {words}", flush=True)
+        for name, one in DEFECTS.items():
+            if wanted and name not in wanted:
+                continue
+            file = folder / "rlf" / one.file
+            whole = file.read_text(encoding="utf-8")
+            assert whole.count(one.old) == 1, f"{one.file} has {whole.count(one.old)} times {one.old!r}"
+            file.write_text(whole.replace(one.old, one.new), encoding="utf-8")
+            code, words = examine(folder, one.fault)
+            file.write_text(whole, encoding="utf-8")
+            num_tried += 1
+            num_found += code == 3
+            print(f"{'found' if code == 3 else 'NOT FOUND'} ({code}) {name}: {words}", flush=True)
+    print(f"{num_found} of {num_tried} defects are found")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The faults that a process's own Python makes hold while their mark is there, and say that they struck."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from rlf.apps.chaos.faults import FAULTS, SHIM, end_marks, prepare
+
+ASK = """
+import asyncio, aiohttp
+from aiohttp import web
+
+async def main():
+    async def answer(request):
+        return web.Response(text='{"right": true}')
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    url = "http://127.0.0.1:%d/" % runner.addresses[0][1]
+    async with aiohttp.ClientSession() as session:
+        for _ in range(6):
+            try:
+                async with asyncio.timeout(2):
+                    async with session.get(url) as response:
+                        print((await response.read()) == b'{"right": true}')
+            except Exception as error:
+                print(type(error).__name__)
+    await runner.cleanup()
+
+asyncio.run(main())
+"""
+SYNC = """
+import os, sys, time
+with open(sys.argv[1], "w") as file:
+    begun = time.monotonic()
+    try:
+        os.fsync(file.fileno())
+        print("synced", time.monotonic() - begun > 0.9)
+    except OSError as error:
+        print(error.errno)
+"""
+
+
+def say(env: Mapping[str, str], *arguments: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", *arguments], env={**os.environ, **env}, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split("\n")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "seen"),
+    [
+        ("service errors", "ClientConnectionError"),
+        ("service drops", "ServerDisconnectedError"),
+        ("service hangs", "TimeoutError"),
+        ("service garbage", "False"),
+    ],
+)
+def test_a_fault_of_servers_meets_one_in_three_requests(fault: str, seen: str, tmp_path: Path) -> None:
+    env = prepare(tmp_path)
+    (tmp_path / SHIM / fault).touch()
+    assert say(env, ASK) == ["True", "True", seen] * 2
+    assert end_marks(tmp_path) and not (tmp_path / SHIM / fault).exists() and not end_marks(tmp_path)
+
+
+@pytest.mark.parametrize(("fault", "seen"), [("disk errors", "5"), ("slow disk", "synced True"), ("", "synced False")])
+def test_a_fault_of_the_disk_meets_what_waits_for_it(fault: str, seen: str, tmp_path: Path) -> None:
+    env = prepare(tmp_path)
+    if fault:
+        (tmp_path / SHIM / fault).touch()
+    assert say(env, SYNC, str(tmp_path / "file")) == [seen]
+    assert end_marks(tmp_path) is bool(fault)
+
+
+def test_every_fault_that_leaves_a_mark_is_one_of_the_shim() -> None:
+    source = Path("rlf/apps/chaos/shim.py")
+    text = (Path(__file__).parents[3] / source).read_text(encoding="utf-8")
+    marked = [fault.name for fault in FAULTS if fault.marks]
+    assert len(marked) == 6 and all(f'"{name}"' in text for name in marked)
