@@ -15,6 +15,8 @@ from rlf.cli.main import main
 from rlf.runs import planning
 from tests.runs.conftest import ROOT, SMALL
 
+from ..processes import Process
+
 _NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 
 
@@ -85,7 +87,6 @@ def test_a_full_disk_is_named_keeps_the_database_whole_and_a_resume_goes_on_when
 def test_a_limit_of_file_sizes_is_named_loses_nothing_and_a_resume_goes_on_when_it_is_raised(tmp_path):
     runs = tmp_path / "runs"
     runs.mkdir()
-    code = f"from {__name__} import run_with_small_files; run_with_small_files({str(runs)!r})"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    with Process(run_with_small_files, str(runs), folder=ROOT) as process:
+        done = subprocess.CompletedProcess("rlf", 0, *process.communicate(timeout=300))
     check_refused_and_resumed(done, "ulimit -f")

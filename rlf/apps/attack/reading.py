@@ -199,6 +199,8 @@ class Watch:
         self._golds_by_pattern: defaultdict[str, set[str]] = defaultdict(set)
         names = [name for term in terms if (name := getattr(term, "callable", None))]
         self._homes = {_home_of(load_callable(name)) for name in names} - {""}
+        self._own: dict[str, bool] = {}
+        """By file, whether its lines are kept: asked at each call of a function that a reward makes."""
         self._compile = getattr(getattr(re, "_compile", None), "__code__", None)
 
     @property
@@ -226,9 +228,11 @@ class Watch:
             if isinstance(pattern, str) and len(pattern) <= _MAX_PATTERN_CHARS:
                 self._golds_by_pattern[pattern].add(self.gold)
             return None
-        if not any(_is_own(code.co_filename, home) for home in self._homes):
-            return None
         last, file = code.co_firstlineno, code.co_filename
+        if file not in self._own:
+            self._own[file] = any(_is_own(file, home) for home in self._homes)
+        if not self._own[file]:
+            return None
 
         def trace_line(frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
             nonlocal last

@@ -20,6 +20,7 @@ from rlf.apps.mcp import background
 from rlf.apps.mcp.offers import OFFERS
 from rlf.apps.mcp.server import Project, make_server
 from rlf.cli.commands import HOMES
+from rlf.runs.place import open_reader
 
 SMALL = [
     "train.steps=1",
@@ -55,16 +56,20 @@ def data_of(result: CallToolResult, command: str) -> Any:
     return envelope["data"]
 
 
-async def finished(session: ClientSession, run_id: str, status: str = "finished") -> Any:
+async def finished(session: ClientSession, folder: Path, run_id: str, status: str = "finished") -> Any:
+    """Waits in the lineage itself: each call of `status` is a process."""
     async with asyncio.timeout(240):
-        while True:
-            report = data_of(await session.call_tool("status", {"run": run_id}), "runs show")
-            if report["run"]["status"] == status:
-                return report
-            await asyncio.sleep(0.2)
+        with open_reader(folder / "runs") as reader:
+            while reader.get_run(run_id).status != status:  # noqa: ASYNC110 - another process writes it
+                await asyncio.sleep(0.2)
+        report = data_of(await session.call_tool("status", {"run": run_id}), "runs show")
+        assert report["run"]["status"] == status
+        return report
 
 
 def test_a_client_goes_from_an_empty_folder_to_a_compared_pair_of_runs(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+
     async def script(session: ClientSession) -> None:
         assert {tool.name for tool in (await session.list_tools()).tools} == {*OFFERS, "stop"}
         made = await session.call_tool("init", {"folder": "mine", "template": "search"})
@@ -86,7 +91,7 @@ def test_a_client_goes_from_an_empty_folder_to_a_compared_pair_of_runs(tmp_path:
             assert started.structured_content["event"] == "started"
             ids.append(data_of(started, "run")["run_id"])
         for run_id in ids:
-            await finished(session, run_id)
+            await finished(session, mine, run_id)
         listed = data_of(await session.call_tool("runs", {"limit": 5}), "runs list")
         assert {run["run_id"] for run in listed} == set(ids)
         found = data_of(await session.call_tool("trajectories", {"run": ids[0], "phase": "train"}), "trace")
@@ -98,9 +103,9 @@ def test_a_client_goes_from_an_empty_folder_to_a_compared_pair_of_runs(tmp_path:
         long = {**SPEC, "overrides": [*SMALL, "train.steps=100000"]}
         run_id = data_of(await session.call_tool("run", long), "run")["run_id"]
         assert json.loads((await session.call_tool("stop", {"run": run_id})).content[0].text)["run_id"] == run_id
-        await finished(session, run_id, "interrupted")
+        await finished(session, mine, run_id, "interrupted")
 
-    talk(tmp_path / "mine", train, "--allow-run")
+    talk(mine, train, "--allow-run")
 
 
 def test_read_only_offers_what_runs_nothing_and_imports_nothing_of_the_project(tmp_path: Path) -> None:
