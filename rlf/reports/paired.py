@@ -332,7 +332,7 @@ def crossed_evidence(left: Runs, right: Runs, cluster_by_task: Mapping[str, str]
     what both hold of single answers, `c`, Cameron, Gelbach and Miller 2011. The interval is the difference ±
     sqrt(t(runs)² max(0, a - w c) + t(questions)² b), after Graybill and Wang 1980, with Welch's degrees of freedom for
     the runs: one degree for both parts would trust two or three runs too far. So would w = 1 where `a` is small by
-    chance: w = max(1/2, 1 - 1 / degrees) holds 95 % whatever varies (`benchmarks/claims.py`).
+    chance: w = max(1/2, 1 - 2 / degrees) holds 95 % whatever varies (`benchmarks/claims.py`).
 
     Returns:
         None where a side is one run, nothing varies between the runs of a side, or there is one question.
@@ -350,7 +350,7 @@ def crossed_evidence(left: Runs, right: Runs, cluster_by_task: Mapping[str, str]
     spread = spread or Spread(1.0, len(tasks) - 1)
     of_questions = float(change.var(ddof=1)) / len(tasks) * spread.inflation
     error, freedom = between_runs
-    of_answers = max(0.5, 1 - 1 / freedom) * sum(_variance_of_answers(side) for side in sides)
+    of_answers = max(0.5, 1 - 2 / freedom) * sum(_variance_of_answers(side) for side in sides)
     of_runs = max(0.0, error**2 - of_answers)
     difference = float(change.mean())
 
@@ -448,7 +448,7 @@ def separable_difference(num_seeds: int, num_questions: int, seed_spread: float,
     of_seeds, of_questions = student_quantile(1 - ALPHA, welch), NormalDist().inv_cdf(1 - ALPHA / 2)
     a, c = 2 * seed_spread**2 / num_seeds, 2 * _SHARE_LOST / (num_questions * num_seeds)
     shown = (a + c) * 2 * gammaincinv(freedom / 2, (np.arange(_NUM_QUANTILES) + 0.5) / _NUM_QUANTILES) / freedom
-    a_shown = np.maximum(0.0, shown - max(0.5, 1 - 1 / welch) * c)
+    a_shown = np.maximum(0.0, shown - max(0.5, 1 - 2 / welch) * c)
     low, high = 0.0, 1.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
