@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from rlf.algo.advantages.reinforce import Reinforce
 from rlf.algo.advantages.reinforce_baseline import ReinforceBaseline
 from rlf.algo.advantages.rloo import Rloo
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput
+from rlf.core.callables import load_module
 
 from .batches import random_batch, random_mask
 from .openrlhf_reference import float64_kept, reference_advantages
@@ -327,3 +329,8 @@ def test_tensors_that_do_not_fit_one_another_are_refused() -> None:
         batch_of([1.0], [0], [[1], [1]])
     with pytest.raises(AssertionError, match="values"):
         batch_of([1.0], [0], [[1]], values_BT=torch.zeros(1, 2))
+
+
+def test_every_estimator_and_loss_is_what_plain_python_makes_of_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["batches.py", "--batches", "24"])
+    assert load_module(str(Path(__file__).parents[2] / "benchmarks" / "batches.py")).main() == 0
