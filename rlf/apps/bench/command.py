@@ -142,13 +142,18 @@ def _try_robust(
 
 
 class _Progress:
-    """Lines on stderr about what is played."""
+    """Prints lines about what is played, on stderr."""
 
     def __init__(self) -> None:
         self._last_s = 0.0
 
     def show(self, event: Any) -> None:
-        """Takes what happens in an evaluation."""
+        """Takes what happens in an evaluation: a warning is printed, such as that of a limit which ended it."""
+        from rlf.types import Notice
+
+        if isinstance(event, Notice) and event.level != "info":
+            print_note(f"{event.level}: {event.text}")
+            return
         done, planned = getattr(event, "num_done", None), getattr(event, "num_planned", None)
         if done is None or planned is None or time.monotonic() - self._last_s < _SHOWN_EVERY_S:
             return
