@@ -69,6 +69,8 @@ class Rung(Jsonable):
     """Played to teach, evaluations apart."""
     num_sampled: int
     """Tokens that were sampled in these."""
+    time_s: float
+    """Of its steps and evaluations."""
     model: str | None
     """The model that it leaves."""
     words: str
@@ -156,7 +158,7 @@ class _Ladder:
             try:
                 found = try_rung()
             except _Skip as why:
-                yield Rung(name, None, None, None, None, None, None, 0, 0, None, f"left out: {why}")
+                yield Rung(name, None, None, None, None, None, None, 0, 0, 0.0, None, f"left out: {why}")
                 continue
             is_enough = found.low is not None and found.low >= self._options.target
             yield replace(found, words=self._describe(found, is_enough=is_enough))
@@ -303,7 +305,10 @@ class _Ladder:
     def _measure(self, name: str, run_id: str, model: str | None) -> Rung:
         """What a run or an evaluation came to, as the lineage has it."""
         with open_reader(self._runs_folder) as reader:
-            last = max((one for one in reader.evaluations(run_id) if one.mode == "sampled"), key=lambda one: one.step)
+            evaluations = reader.evaluations(run_id)
+            last = max((one for one in evaluations if one.mode == "sampled"), key=lambda one: one.step)
+            times = [each.metrics.get("time/step_s", 0.0) for each in reader.steps(run_id)]
+            times += [each.metrics.get("time/total_s", 0.0) for each in evaluations]
             tries = reader.trajectories(run_id, TrajectoryFilter(phase="sampled", step=last.step))
             played = [
                 each
@@ -321,6 +326,7 @@ class _Ladder:
             fmean(share == 1 for share in shares) if shares else None,
             len(played),
             sum(each.num_sampled for each in played),
+            sum(times),
             model,
             "",
         )

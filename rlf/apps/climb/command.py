@@ -9,6 +9,7 @@ import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, runs_option, split_arguments
 from rlf.cli.envelope import print_result
+from rlf.reports.sheets import duration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +63,7 @@ def climb(
 
 
 def _show(done: Climb, runs_folder: Path) -> str:
-    lines = [f"{'rung':<16}{'success':>8}  {'95 %':<16}{'rollouts':>9}{'tokens':>11}  run"]
+    lines = [f"{'rung':<16}{'success':>8}  {'95 %':<16}{'rollouts':>9}{'tokens':>11}{'time':>9}  run"]
     lines += map(_row, done.rungs)
     last = next(rung for rung in reversed(done.rungs) if rung.run_id is not None)
     if done.reached is None:
@@ -82,6 +83,7 @@ def _row(rung: Rung) -> str:
         return f"{rung.name:<16}{'-':>8}  {rung.words}"
     interval = f"{rung.low:.1%} to {rung.high:.1%}"
     return (
-        f"{rung.name:<16}{rung.success:>8.1%}  {interval:<16}{rung.num_rollouts:>9,}{rung.num_sampled:>11,}  "
+        f"{rung.name:<16}{rung.success:>8.1%}  {interval:<16}{rung.num_rollouts:>9,}{rung.num_sampled:>11,}"
+        f"{duration(rung.time_s):>9}  "
         f"{rung.run_id}"
     )

@@ -35,8 +35,8 @@ def up(overrides, runs, options=NEVER, notify=lambda line: None):
 
 
 def numbers(done):
-    """All of a climb but where its runs and models are."""
-    return [replace(rung, run_id=None, model=None) for rung in done.rungs]
+    """All of a climb but its times, and where its runs and models are."""
+    return [replace(rung, run_id=None, model=None, time_s=0.0) for rung in done.rungs]
 
 
 def runs_of(folder):
@@ -58,7 +58,7 @@ def test_a_rung_after_another_is_climbed_and_says_why_it_was_not_enough(whole):
     assert [rung.name for rung in done.rungs] == ["base", "prompt", "demonstrations", "rewards"]
     assert done.reached is None and prompt.run_id is None and "no model rewrites prompts" in prompt.words
     assert "below the target of 100%. None of 2 samples solves" in base.words
-    assert (shown.num_rollouts, shown.num_sampled) == (0, 0)
+    assert (shown.num_rollouts, shown.num_sampled) == (0, 0) and min(base.time_s, shown.time_s) > 0 == prompt.time_s
     assert rewards.num_rollouts == 1 * 2 * 4 and rewards.num_sampled > 0  # two of three steps imitate
     assert [runs_of(runs)[id_] for id_ in done.run_ids] == [
         ("search", "evaluation", 0),
