@@ -65,7 +65,7 @@ class CommandJob:
     run_id: str | None
     """The run that it makes, as soon as it is known."""
     address: str | None
-    """Of the page that it serves, as soon as it does."""
+    """Of the page or the model that it serves, as soon as it does."""
     result: Any
     """The data of its last JSON line where it has ended well, or a check has failed; else None."""
     tail: str
@@ -126,6 +126,11 @@ class Jobs:
         """The files with the messages of the jobs that made a run, by job, the oldest first."""
         return tuple((job.id, self._folder / job.id / "stderr") for job in self.list()[::-1] if job.run_id == run_id)
 
+    def served(self, job_id: str) -> tuple[str, str] | None:
+        """Where a job answers, and what requests call its model; None for one that does not, or not yet."""
+        found = [_read_first(self._find_folder(job_id) / "stdout", key) for key in ("url", "model")]
+        return (found[0], found[1]) if found[0] and found[1] else None
+
     def get(self, job_id: str) -> CommandJob:
         """One job. Raises NotFoundError where there is none."""
         return _read_job(self._find_folder(job_id))[0]
@@ -180,7 +185,7 @@ def _read_job(folder: Path) -> tuple[CommandJob, Process]:
             state=state,
             exit_code=code,
             run_id=_read_first(folder / "stdout", "run_id"),
-            address=_read_first(folder / "stdout", "address"),
+            address=_read_first(folder / "stdout", "address") or _read_first(folder / "stdout", "url"),
             result=_read_result(folder / "stdout") if code in (0, CheckError.exit_code) else None,
             tail=_read_tail(folder / "stderr"),
         ),

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_every_view_of_a_run_stands_in_the_navigation(client):
     run = f"/runs/{run_record().id}"
-    for path in ("", "/t", "/paid", "/system", "/log", "/plan", "/files"):
+    for path in ("", "/t", "/paid", "/system", "/log", "/chat", "/plan", "/files"):
         page = client.get(run + path)
         assert page.status_code == 200
         assert f'<a href="{run}{path}" aria-current="page">' in page.text

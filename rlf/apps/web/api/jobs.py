@@ -10,6 +10,7 @@ from fastapi import Body, Response
 
 from rlf.apps.web.jobs import PAGES, CommandJob, RunStop, checked_words, stop_run
 from rlf.apps.web.site import Area, Site
+from rlf.apps.web.talk import ChatAnswer, ChatMessage, ask, start_server
 
 Flag = Annotated[bool, Body(embed=True)]
 
@@ -62,6 +63,22 @@ def routes(site: Site) -> Area:
         with site.reader() as reader:
             run_id = reader.get_run(run).record.id
         return site.jobs.start("export", ["web", "export", run_id], writes=PAGES)
+
+    @area.act("POST", "/runs/{run}/chat", status=202)
+    def open_chat(run: str) -> CommandJob:
+        """Serves a run's newest checkpoint with its tools, as a job; the one that does so already is returned."""
+        with site.reader() as reader:
+            run_id = reader.get_run(run).record.id
+        return start_server(site.jobs, run_id)
+
+    @area.act("POST", "/runs/{run}/messages")
+    def ask_model(
+        run: str, messages: Annotated[list[ChatMessage], Body(embed=True, min_length=1, max_length=200)]
+    ) -> ChatAnswer:
+        """The answer of a run's served model to a conversation."""
+        with site.reader() as reader:
+            run_id = reader.get_run(run).record.id
+        return ask(site.jobs, run_id, messages)
 
     @area.act("POST", "/runs/{run}/fork", status=202)
     def fork(

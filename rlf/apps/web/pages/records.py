@@ -12,6 +12,7 @@ from rlf.apps.web.overlays import read_moments
 from rlf.apps.web.pages.runs import num_steps
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
 from rlf.apps.web.system import latency_charts, system_charts
+from rlf.apps.web.talk import find_server, talk_commands
 
 router = APIRouter(include_in_schema=False)
 
@@ -40,6 +41,18 @@ def show_system(request: Request, name: str, x: str = "time", log: str = "", smo
         "view": {"x": x, "log": bool(log), "smooth": smooth},
     }
     return page(request, "system.html", f"system · {run_id}", place="runs", **values)
+
+
+@router.get("/runs/{name}/chat")
+def show_chat(request: Request, name: str) -> HTMLResponse:
+    """A conversation with the model of a run's newest checkpoint."""
+    site = site_of(request)
+    with lineage(request) as reader:
+        run = reader.get_run(name)
+        talk = talk_commands(reader, run.record.id)
+    job = find_server(site.jobs, run.record.id)
+    values = {"run": run, "job": job, "ready": bool(job and job.address), "talk": talk}
+    return page(request, "chat.html", f"chat · {run.record.id}", place="runs", **values)
 
 
 @router.get("/runs/{name}/log")

@@ -26,7 +26,7 @@ from rlf.apps.web.run_views import (
     shown_name,
 )
 from rlf.apps.web.site import Site
-from rlf.cli.commands import HOMES
+from rlf.apps.web.talk import talk_commands
 from rlf.core.errors import RlfError
 from rlf.lineage.records import TRAIN, Run, TrajectoryFilter, TrajectoryOrder
 from rlf.reports.overview import NAMES, Overview, elapsed_s
@@ -222,7 +222,7 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         wanted = TrajectoryFilter(phase=TRAIN, step=newest_step)
         first = (wanted, TrajectoryOrder.PLACE, None, _MAX_LOOKED)
         newest = pick_spread(reader.page(run_id, *first), _NUM_NEWEST) if newest_step is not None else []
-        tags = reader.tags().get(run_id, ())
+        tags, talk = reader.tags().get(run_id, ()), talk_commands(reader, run_id)
         children = reader.run_lines(parent_id=run_id)
         sweep = read_sweep(reader, run_id) if is_sweep(report.run) else None
     courses = [ArmCurve("", [report.steps], [evaluations])]
@@ -231,7 +231,7 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         "report": report,
         "tags": plain_tags(tags),
         "name_tags": [tag for tag in tags if tag.startswith(NAMED)],
-        "talk": [f"rlf {word} {run_id}" for word in ("chat", "serve") if word in HOMES and report.checkpoints],
+        "talk": talk,
         "children": children,
         "sweep": sweep,
         "overrides": overrides_of(report.run),

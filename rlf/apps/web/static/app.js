@@ -57,7 +57,14 @@ document.addEventListener("click", event => {
     at < 0 ? names.push(button.dataset.column) : names.splice(at, 1);
     field.value = names.join(", ");
   }
-  if (stopped) run(button, async () => { await request("DELETE", stopped); dispatchEvent(new Event("rlf:changed")); });
+  if (stopped) run(button, async () => { 
+    await request("DELETE", stopped);
+    for (let tries = 0; "then" in button.dataset && tries < 75; tries++) {
+      if ((await read(stopped)).state !== "running") { location.reload(); return; }
+      await new Promise(done => setTimeout(done, 400));
+    }
+    dispatchEvent(new Event("rlf:changed"));
+  });
 });
 
 // What was started is a job: once it names its run, that is the page to see; one that ends before is seen among the jobs.
@@ -163,7 +170,7 @@ document.addEventListener("keydown", event => {
 // --- islands, loaded where a page has them; drawn again where a part of it is replaced ---
 const ISLANDS = [
   ["script.curves", "./chart.js"], ["[data-live]", "./live.js"], ["#editor", "./editor.js"],
-  [".tokens", "./tokens.js"], ["[data-play]", "./play.js"], ["[data-form], [data-weights], [data-try], #declared", "./forms.js"], ["[data-report]", "./report.js"],
+  [".tokens", "./tokens.js"], ["[data-play]", "./play.js"], ["[data-chat]", "./chat.js"], ["[data-form], [data-weights], [data-try], #declared", "./forms.js"], ["[data-report]", "./report.js"],
 ];
 async function wake() {
   showChosen();

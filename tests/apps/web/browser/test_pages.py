@@ -13,6 +13,7 @@ PAGES = {
     "paid": f"{RUN}/paid",
     "system": f"{RUN}/system",
     "log": f"{RUN}/log",
+    "chat": f"{RUN}/chat",
     "plan": f"{RUN}/plan",
     "files": f"{RUN}/files",
     "trajectories": f"{RUN}/t",
