@@ -37,6 +37,8 @@ _MAPPED = {
 }
 _SAME_CHARACTER = ("<wide>", "<narrow>", "<noBreak>")
 """Compatibility decompositions that differ in how they are set alone."""
+_UNSEEN = (0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x3164, 0xFFA0, *range(0xFE00, 0xFE10))
+_UNSEEN_CHARACTERS = frozenset(map(chr, (*_UNSEEN, *range(0xE0100, 0xE01F0))))  # that Unicode ignores beside Cf
 
 
 def fold(text: str) -> str:
@@ -56,7 +58,7 @@ def _fold_character(character: str) -> str:
     if mapped is not None:
         return mapped
     category = unicodedata.category(character)
-    if category == "Cf":
+    if category == "Cf" or character in _UNSEEN_CHARACTERS:
         return ""
     if category == "Nd":
         return str(unicodedata.decimal(character))

@@ -45,6 +45,11 @@ def test_an_answer_is_the_same_as_itself_unless_it_is_blank(text: str) -> None:
     assert same(text, text) == (fold(text).strip() != "")
 
 
+@pytest.mark.parametrize("code", [0x200B, 0xAD, 0x34F, 0x3164, 0xFFA0, 0x115F, 0xFE0F, 0xE0101, 0x180B, 0x17B4])
+def test_characters_that_nobody_sees_are_no_part_of_a_text(code: int) -> None:
+    assert fold(f"{chr(code)}a{chr(code) * 300}b") == "ab" and fold(chr(code) * 9) == ""
+
+
 @given(st.text(), st.sampled_from(["the ", "An ", " ", "...", "(", "\t"]))
 def test_articles_punctuation_and_space_before_a_word_do_not_matter(text: str, noise: str) -> None:
     answer = f"word {text}"
