@@ -130,7 +130,7 @@ def show_runs(
                 of = [*pinned, *(item for item in found.runs if item.run_id not in ids)]
                 made = [_run_row(site_of(request), reader, item, names) for item in of]
                 shown = _group_rows(made, group)
-                known = _known_columns(reader, [item.run_id for item in found.runs]) if not only else []
+                known = _known_columns(reader, found.runs) if not only else []
         except RlfError as error:
             fault = str(error)
     asked = {"q": q, "sort": sort, "cols": ",".join(columns), "group": group}
@@ -156,11 +156,16 @@ def _group_rows(rows: Sequence[RunRow], name: str) -> list[RowGroup]:
     return [RowGroup(value, tuple(of)) for value, of in by_value.items()]
 
 
-def _known_columns(reader: Reader, run_ids: Sequence[str]) -> list[str]:
+def _known_columns(reader: Reader, runs: Sequence[Overview]) -> list[str]:
     """Names of columns: keys in which the runs differ, then metrics of the newest one that has any."""
-    metrics = (reader.steps(run_id)[-1:] for run_id in run_ids[:_NUM_NEWEST])
-    newest = next((steps[0].metrics for steps in metrics if steps), {})
-    return [*sorted(varied_keys(parse_plans(reader, run_ids))), *sorted(newest)]
+    newest = next((metrics for item in runs[:_NUM_NEWEST] if (metrics := _last_metrics(reader, item))), {})
+    return [*sorted(varied_keys(parse_plans(reader, [item.run_id for item in runs]))), *sorted(newest)]
+
+
+def _last_metrics(reader: Reader, item: Overview) -> dict[str, float]:
+    """Of a run's newest step, which alone is read."""
+    steps = reader.steps(item.run_id, stride=item.step) if item.step else []
+    return steps[-1].metrics if steps else {}
 
 
 def _run_row(site: Site, reader: Reader, item: Overview, names: tuple[str, ...]) -> RunRow:
@@ -179,10 +184,9 @@ def _read_course(
     run = reader.get_run(item.run_id)
     cells = dict.fromkeys(names, "–")
     if names:
-        last = reader.steps(item.run_id)[-1:]
         facts: dict[str, Any] = {"name": item.name, "status": item.status, "engine": item.engine, "seed": item.seed}
         facts |= plan_leaves(run) | (item.evaluation.metrics if item.evaluation else {})
-        facts |= last[0].metrics if last else {}
+        facts |= _last_metrics(reader, item)
         cells = {name: _show_cell(facts.get(name)) for name in names}
     steps = reader.steps(item.run_id, stride=max(1, item.step // _MAX_POINTS)) if item.step else []
     return (
