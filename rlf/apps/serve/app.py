@@ -19,7 +19,7 @@ from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agent import ServedAgent
 from rlf.apps.serve.anthropic import CountRequest, Messages
 from rlf.apps.serve.dialect import Dialect
-from rlf.apps.serve.dialogue import Dialogue
+from rlf.apps.serve.dialogue import Dialogue, check_messages
 from rlf.apps.serve.generation import Answers, HostGate, Metrics
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.openai import Chat, Completions
@@ -262,7 +262,7 @@ class ModelServer(Server):
             raise Refusal(400, "expected either `prompt` or `messages`")
         if asked.messages is not None:
             tools = tuple(tool.function.described for tool in asked.tools)
-            tokens, _ = await self._model.encode_chat(asked.messages, tools)
+            tokens, _ = await self._model.encode_chat(check_messages(asked.messages), tools)
         else:
             text = asked.prompt or ""
             tokens = await self._model.encode_text(text, add_special_tokens=asked.add_special_tokens)

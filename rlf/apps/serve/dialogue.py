@@ -132,13 +132,15 @@ class Dialogue:
         """The format of turns that may call these tools; None where the model's template is of no known one."""
         return self._bound(dump_tools(tools)) if self._has_format else None
 
-    def encode(self, messages: Messages, tools: Tools) -> tuple[list[int], bool]:
+    def encode(self, checked: list[dict[str, Any]], tools: Tools) -> tuple[list[int], bool]:
         """Tokens up to where the model speaks, and whether they continue those of a turn that was sampled here.
+
+        Args:
+            checked: as `check_messages` gives them.
 
         Raises:
             Refusal: they cannot be written.
         """
-        checked = [checked_message(message, at) for at, message in enumerate(messages)]
         if tools and not self._has_format:
             raise Refusal(
                 400, "tools: the model's chat template is not of a chat format that rlf knows for tools", key="tools"
@@ -153,10 +155,12 @@ class Dialogue:
         """The text of tokens, without special ones."""
         return decode(self.tokenizer, [token for token in tokens if token not in self._special])
 
-    def remember(self, messages: Messages, tools: Tools, answer: Mapping[str, Any], sampled: SampledTurn) -> None:
-        """Keeps the tokens of a turn, for the conversation that continues from it."""
-        checked = [checked_message(message, at) for at, message in enumerate([*messages, answer])]
-        self.memory.put(_history_key(checked, tools), sampled, len(sampled.tokens))
+    def remember(
+        self, checked: list[dict[str, Any]], tools: Tools, answer: Mapping[str, Any], sampled: SampledTurn
+    ) -> None:
+        """Keeps the tokens of a turn, for the conversation that continues from it. Arguments as of `encode`."""
+        history = [*checked, checked_message(answer, len(checked))]
+        self.memory.put(_history_key(history, tools), sampled, len(sampled.tokens))
 
     def _continue_tokens(self, messages: list[dict[str, Any]], tools: Tools) -> list[int] | None:
         """The tokens of the last turn of the history and what follows them; None where it was not sampled here."""
@@ -232,7 +236,20 @@ def _open_format(
 
 def dump_tools(tools: Tools) -> str:
     """Tools as one text, equal for equal ones."""
-    return json.dumps([(tool.name, tool.description, tool.input_schema) for tool in tools])
+    known, text = _LAST_DUMPED[0]
+    if known is not tools:
+        text = json.dumps([(tool.name, tool.description, tool.input_schema) for tool in tools])
+        _LAST_DUMPED[0] = tools, text
+    return text
+
+
+_LAST_DUMPED: list[tuple[Tools | None, str]] = [(None, "")]
+"""The latest tools: those of one request are asked for several times, in one or another thread."""
+
+
+def check_messages(messages: Messages) -> list[dict[str, Any]]:
+    """Messages in the one form that the rest takes. Raises Refusal for what has none."""
+    return [checked_message(message, at) for at, message in enumerate(messages)]
 
 
 def checked_message(message: Mapping[str, Any], at: int) -> dict[str, Any]:

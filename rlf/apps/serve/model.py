@@ -7,11 +7,11 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agent import ServedAgent
-from rlf.apps.serve.dialogue import Dialogue, Messages, SampledTurn, Tools, TurnOpening, choose_opening
+from rlf.apps.serve.dialogue import Dialogue, SampledTurn, Tools, TurnOpening, check_messages, choose_opening
 from rlf.apps.serve.generation import AnswerRequest, Delta, HostGate
 from rlf.apps.serve.grammar import SchemaForm
 from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest
@@ -66,8 +66,8 @@ class ServedModel:
         self.check_name(asked.model)
         if self.agent is not None:
             return self._prepare_play(asked, self.agent)
-        tools = asked.offered
-        prompt, is_continued = await self.encode_chat(asked.messages, tools)
+        tools, messages = asked.offered, self.read_messages(asked)
+        prompt, is_continued = await self.encode_chat(messages, tools)
         if any(message.get("role") == "assistant" for message in asked.messages):
             self.gate.metrics.count_prompt(is_continued=is_continued)
         chat = self.dialogue.chat(tools)
@@ -101,7 +101,7 @@ class ServedModel:
                     text = opening.text + decode(sample.tokens)
                     observed = [None if isinstance(item, ToolCall) else item.message for item in parsed.observed]
                     turn = SampledTurn((*tokens, *sample.tokens), text, tuple(observed))
-                    self.dialogue.remember(asked.messages, tools, answer, turn)
+                    self.dialogue.remember(messages, tools, answer, turn)
 
             return AnswerRequest(index, tokens, room, sampling, seed, reader, decode, done)
 
@@ -124,9 +124,13 @@ class ServedModel:
         self.check_name(asked.model)
         if self.agent is not None:
             return len(self.agent.prompt(self.agent.task(asked)))
-        return len((await self.encode_chat(asked.messages, asked.offered))[0])
+        return len((await self.encode_chat(check_messages(asked.messages), asked.offered))[0])
 
-    async def encode_chat(self, messages: Messages, tools: Tools) -> tuple[list[int], bool]:
+    def read_messages(self, asked: ChatRequest) -> list[dict[str, Any]]:
+        """What a request says, in the one form that the rest takes. Raises Refusal."""
+        return check_messages(asked.messages)
+
+    async def encode_chat(self, messages: list[dict[str, Any]], tools: Tools) -> tuple[list[int], bool]:
         """Tokens of a conversation, as `Dialogue.encode`."""
         size = sum(100 + len(str(message.get("content"))) for message in messages)
         return await _off_loop_if_large(size, partial(self.dialogue.encode, messages, tools))

@@ -118,7 +118,8 @@ class TurnReader:
         if self._name is not None:  # the call that was demanded: its arguments are for the client to check
             written = self._without_end(text[len(self._opening) :])
             return Piece("", "", (RequestedCall(self._make_ids(1)[0], self._name, written),)), parsed
-        whole = self._chat.parse(text, truncated=False)  # what was cut off is shown as far as it goes
+        # What was cut off is shown as far as it goes.
+        whole = self._chat.parse(text, truncated=False) if truncated else parsed
         if whole.answer is not None:
             return self._grow_piece(whole.answer, whole.thinking), parsed
         only_thought = any(failure.kind is FailureClass.UNCLOSED_THINKING for failure in whole.failures)

@@ -23,8 +23,8 @@ from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agents import calls
 from rlf.apps.serve.agents.calls import Call, CallTree
 from rlf.apps.serve.agents.tools import SessionTools, add_steps
-from rlf.apps.serve.dialogue import Dialogue, RecentValues, TurnOpening, checked_message, dump_tools
-from rlf.apps.serve.generation import AnswerRequest, HostGate, Metrics
+from rlf.apps.serve.dialogue import Dialogue, RecentValues, TurnOpening, check_messages, dump_tools
+from rlf.apps.serve.generation import HostGate, Metrics
 from rlf.apps.serve.grammar import SchemaForm
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, Refusal, SampledRequest
@@ -396,18 +396,18 @@ class SessionModel(ServedModel):
         gate = HostGate(_Place(session, self._asked, limits.max_total_tokens), settings.max_queue, metrics)
         super().__init__(gate, session.dialogue, settings)
 
-    async def prepare_chat(self, asked: ChatRequest) -> list[AnswerRequest]:
-        """Prepares the answers to a conversation. Raises Refusal."""
-        self._take_messages(asked, asked.messages)
+    def read_messages(self, asked: ChatRequest) -> list[dict[str, Any]]:
+        """What a request says, which is kept with its samples. Raises Refusal."""
         self._asked.chat = self.dialogue.chat(asked.offered)
-        return await super().prepare_chat(asked)
+        return self._take_messages(asked, asked.messages)
 
-    def _take_messages(self, asked: ChatRequest, messages: Sequence[Mapping[str, Any]]) -> None:
+    def _take_messages(self, asked: ChatRequest, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Keeps what a request says, and the results of calls that it holds."""
-        self._asked.messages = [checked_message(message, at) for at, message in enumerate(messages)]
+        self._asked.messages = checked = check_messages(messages)
         self._asked.tools = dump_tools(asked.offered)
-        if unknown := self._session.tree.hear(self._asked.messages):
+        if unknown := self._session.tree.hear(checked):
             self._session.counts["results of unknown calls"] += unknown
+        return checked
 
     async def _force_call(
         self, asked: ChatRequest, prompt: list[int], chat: ChatFormat | None, seed: int
