@@ -1,10 +1,14 @@
 """What a session costs: CPU of a call over the sampler's own, with many agents at once.
 
     python benchmarks/agents.py --num 256
+    python benchmarks/agents.py --steps 8
 
 A service of its own process plays the trajectories, three calls each, with one tool result between two calls; the
 policy is a script, which costs next to nothing. Prints the CPU of the process that answers by call, and the same
 script through rlf's own loop. Medians of three rounds.
+
+With `--steps`: the steps of `rlf run` on the built-in questions, by rlf's loop and by the guide's agent, which
+`callable` runs in rlf's process. Medians of their time, and all CPU of both processes.
 """
 
 from __future__ import annotations
@@ -13,10 +17,14 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import re
+import resource
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 from statistics import median
 
 from rlf.apps.serve.agents import AgentServer
@@ -26,6 +34,7 @@ from rlf.chat.format import open_format
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout, RolloutLimits
 from rlf.rollout.scripted import ScriptedPolicy
+from rlf.runs.place import open_reader
 from rlf.spec.agent import AgentSpec
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
@@ -115,15 +124,43 @@ async def measure(num: int, port: int, rounds: int) -> None:
     print(f"loop, CPU by turn    {median(ours) * 1000:.2f} ms")
 
 
+BLOCK = re.compile(r"^```\w+ (?P<name>\S+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+GUIDE = Path(__file__).parents[1] / "docs/guides/agents.md"
+
+
+def compare_steps(steps: int) -> None:
+    """Runs the guide's spec by its agent, and by the loop with the same tool."""
+    with tempfile.TemporaryDirectory() as folder:
+        for block in BLOCK.finditer(GUIDE.read_text(encoding="utf-8")):
+            Path(folder, block["name"]).write_text(block["text"], encoding="utf-8")
+        tool = GUIDE.parents[2] / "tool_specs/search.yaml"
+        loop = ["rollout.agent=null", f"tools=[{tool}]", "rollout.max_turns=4"]
+        program = "import sys; from rlf.cli.start import main; sys.argv[0] = 'rlf'; main()"
+        for name, own in (("loop", loop), ("agent", []), ("loop", loop), ("agent", [])):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            command = [sys.executable, "-c", program, "run", "agent.yaml", f"train.steps={steps}", "eval=null"]
+            subprocess.run([*command, "~data.eval", *own], cwd=folder, check=True, capture_output=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            with open_reader(Path(folder, "runs")) as reader:
+                run_id = reader.get_run("latest").record.id
+                times = [step.metrics["time/step_s"] for step in reader.steps(run_id)]
+            cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            print(f"{name:6} {median(times):.2f} s a step, {cpu_s:.1f} s of CPU with the start")
+
+
 def main() -> None:
     """Measures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         serve(arguments.serve)
+        return
+    if arguments.steps:
+        compare_steps(arguments.steps)
         return
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -104,6 +104,25 @@ def links(trajectory: Trajectory) -> list[str]:
     return [turn.link for turn in trajectory.turns]
 
 
+def test_a_jump_of_the_clock_ends_no_trajectory(monkeypatch: pytest.MonkeyPatch) -> None:
+    real_s, jumps = time.time, []
+
+    async def jumps_and_asks(task: Any, session: Any) -> str:
+        messages: list[Any] = [*task.messages]
+        for jump_s in (86_400.0, -86_400.0):
+            jumps.append(jump_s)
+            monkeypatch.setattr(time, "time", lambda: real_s() + sum(jumps))
+            message = adversaries.message_of(await adversaries.ask(session, messages))
+            messages += [message, *adversaries.results(message)]
+        return str(message["content"])
+
+    monkeypatch.setattr(adversaries, "plain", jumps_and_asks)
+    trajectory, policy = play("plain", timeout_s=20.0)
+    check_exact(trajectory, policy)
+    assert (links(trajectory), trajectory.stop) == (["first", ""], StopReason.ANSWERED), trajectory.error
+    assert trajectory.duration_s < 20
+
+
 @pytest.mark.parametrize(
     ("name", "script", "wanted"),
     [
