@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 from rlf.core.clocks import within
 from rlf.core.errors import RlfError, RunError
@@ -202,8 +202,7 @@ def run_apart(work: ForkWork[T], seen: Callable[[Any], object] = bool, *, still_
         die_with(parent)
         _serve_work(work, writer)
     writer.close()
-    value: Any = None
-    is_last = False
+    is_last, value = False, cast(Any, None)
     try:
         while not is_last:
             if not reader.poll(still_s):
@@ -224,8 +223,7 @@ def run_apart(work: ForkWork[T], seen: Callable[[Any], object] = bool, *, still_
         raise ForkFault(describe_exit(os.waitstatus_to_exitcode(status)))
     if isinstance(value, RlfError):
         raise value
-    found: T = value
-    return found
+    return cast(T, value)
 
 
 def _serve_work(work: ForkWork[T], writer: Connection) -> NoReturn:
