@@ -34,10 +34,10 @@ class Defect:
 
 DEFECTS = {
     "what could not be scored is a zero": Defect(
-        "rewards/function.py",
-        "return Scored(trajectory, scores=(), reward=None, success=None)",
-        "return Scored(trajectory, scores=(), reward=0.0, success=0.0)",
-        "tool errors",
+        "rollout/collect.py",
+        "known[trajectory.id] = Scored(trajectory, scores=(), reward=None, success=None)",
+        "known[trajectory.id] = Scored(trajectory, scores=(), reward=0.0, success=0.0)",
+        "interrupt",
     ),
     "a resumed optimizer begins again": Defect(
         "engines/local/checkpoint.py", "    optimizer.load_state_dict(state)\n", "", "kill"

@@ -179,6 +179,12 @@ def test_a_tool_that_answers_by_the_state_of_a_world_is_not_suspected_of_lies() 
     assert [one.kind for one in find_suspects(run)] == []
 
 
+def test_a_term_that_reads_more_than_the_answer_may_change_with_the_policy() -> None:
+    draw = random.Random(0)
+    run = plays(lambda play: replace(play, answer="?", value=float(draw.random() < play.step / NUM_STEPS)))
+    assert find_suspects(run) == []
+
+
 def test_a_fall_that_nothing_explains_has_no_suspect() -> None:
     run = plays(since(answer="!"))  # as many tokens, turns and calls as before: the answers alone are wrong
     assert run.fall is not None and run.fall.step == BROKEN_FROM and find_suspects(run) == []

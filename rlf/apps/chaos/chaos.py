@@ -166,9 +166,9 @@ class _Process:
     def __init__(self, command: Sequence[str], runs: Path, env: Mapping[str, str]) -> None:
         self.mark = f"{os.getpid()}-{time.monotonic_ns()}"
         self.run_id: str | None = None
-        self.stepped = threading.Event()
-        """Set when the first step is over, and when there are no more lines."""
-        self.num_steps = 0
+        self.kept = threading.Event()
+        """Set when the first checkpoint is there, which a run resumes from, and when there are no more lines."""
+        self.has_checkpoint = False
         arguments = [sys.executable, "-m", "rlf", *command, "--runs", str(runs), "--json"]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
         self._process = subprocess.Popen(
@@ -178,6 +178,7 @@ class _Process:
             text=True,
             env={**os.environ, **env, _MARK: self.mark},
             start_new_session=True,
+            preexec_fn=_heed,
         )
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
@@ -235,10 +236,16 @@ class _Process:
                 continue
             if event.get("event") == "started":
                 self.run_id = event["data"]["run_id"]
-            elif event.get("event") == "step":
-                self.num_steps += 1
-                self.stepped.set()
-        self.stepped.set()
+            elif event.get("event") == "checkpoint":
+                self.has_checkpoint = True
+                self.kept.set()
+        self.kept.set()
+
+
+def _heed() -> None:
+    """Signals that are ignored here, as in the background of a shell, are not in a run."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _marked(mark: str) -> Iterator[int]:
@@ -258,8 +265,8 @@ def _try(faults: Sequence[Fault], command: Sequence[str], runs: Path, limit_s: f
     broken = list[str]()
     original = None if any(fault.changes_numbers for fault in faults) else original
     with _Process([*command, *overrides], runs, prepare(runs.parent)) as process:
-        process.stepped.wait(limit_s)
-        struck = process.num_steps > 0
+        process.kept.wait(limit_s)
+        struck = process.has_checkpoint
         for fault in faults if struck else ():
             try:
                 fault.strike(process.pid, runs)

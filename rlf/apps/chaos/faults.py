@@ -1,4 +1,4 @@
-"""Faults that happen to a run's process after its first step."""
+"""Faults that happen to a run's process once its first checkpoint is there."""
 
 from __future__ import annotations
 

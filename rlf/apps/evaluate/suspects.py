@@ -198,14 +198,13 @@ def _late(run: Recorded) -> list[StoredTrajectory]:
 
 
 def _changed_rewards(run: Recorded) -> Iterator[Suspect]:
-    every = [*run.trained, *run.evaluated]
     for term in dict.fromkeys(score.term for item in run.trained for score in item.scored.scores):
         for is_right in (True, False):
             figure = Figure(
                 f"{term} of answers that {'are' if is_right else 'are not'} the gold", _paid(term, is_right), 0.3
             )
             breaks = find_breaks(figure.name, points_of(run.trained, figure), figure.least)
-            if breaks and _is_steady(every, term, breaks[0].step):
+            if breaks and _goes_by_answer(run.trained, figure, breaks[0].step):
                 yield _changed_reward(run, term, breaks[0], figure)
                 break
 
@@ -220,15 +219,12 @@ def _paid(term: str, is_right: bool) -> Callable[[StoredTrajectory], float | Non
     return value
 
 
-def _is_steady(items: Sequence[StoredTrajectory], term: str, before: int) -> bool:
-    """Whether the term gave the same answers to the same question the same value, up to a step."""
-    values: dict[tuple[str, str, str], set[float]] = defaultdict(set)
-    for item in items:
-        score = next((score.value for score in item.scored.scores if score.term == term), None)
-        if item.summary.step < before and score is not None:
-            values[*_question(item), item.summary.answer or ""].add(score)
-    several = [each for each in values.values() if each]
-    return not several or fmean(len(each) > 1 for each in several) <= _STEADY
+def _goes_by_answer(items: Sequence[StoredTrajectory], figure: Figure, before: int) -> bool:
+    """Whether a term gave all such answers one value, up to a step: one that reads calls may change with them."""
+    values = Counter(
+        value for item in items if item.summary.step < before and (value := figure.value(item)) is not None
+    )
+    return bool(values) and max(values.values()) >= (1 - _STEADY) * values.total()
 
 
 def _changed_reward(run: Recorded, term: str, one: Break, figure: Figure) -> Suspect:
