@@ -3,7 +3,7 @@
     python benchmarks/chaos.py [--only NAMES]
 
 A defect is found where the exit code is 3. Each is tried under the one fault that could show it; the copy without a
-defect is tried under all of these. The spec is the built-in search, three steps of eight trajectories.
+defect is tried under all of these. The spec is the built-in search, three steps of 16 trajectories.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SMALL = ["train.prompts_per_step=4", "rollout.num_generations=2", "eval.limit=4", "data.train.limit=32"]
+SMALL = ["train.prompts_per_step=4", "rollout.num_generations=4", "eval.limit=32", "data.train.limit=32"]
+SMALL += ["train.learning_rate=3e-3"]  # so that another update is seen in what is sampled next
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from rlf.apps.evaluate import forecast as module
-from rlf.apps.evaluate.forecast import expect, find_needed, forecast
+from rlf.apps.evaluate.forecast import expect, find_needed, find_questions, forecast
 from rlf.cli.main import app
 from rlf.core import RlfError
 from rlf.endpoints.spec import EndpointSpec
+from rlf.reports.paired import mcnemar_power
 from rlf.rollout.diagnosis import CauseKind, Signal
 from rlf.runs.place import open_reader
 
@@ -133,3 +134,12 @@ def test_groups_that_were_not_played_are_no_forecast(tmp_path: Path) -> None:
             command=["rlf"],
             show=lambda shown: None,
         )
+
+
+@pytest.mark.parametrize("share_lost", [0.02, 0.05, 0.12])
+def test_as_many_questions_as_are_named_show_five_points_with_the_power_of_the_exact_test(share_lost: float) -> None:
+    num = find_questions(share_lost)
+    assert mcnemar_power(num, 0.05 + share_lost, share_lost) == pytest.approx(
+        0.8, abs=0.05
+    )  # the exact test is conservative
+    assert find_questions(share_lost + 0.05) > num

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, variance
+from statistics import NormalDist, fmean, variance
 from typing import TYPE_CHECKING, NamedTuple
 
 from rlf.apps.evaluate.play import EvaluationProgress
@@ -41,6 +41,7 @@ CONFIDENCE = 0.8
 _CUT = 0.01
 """Share of trajectories that a budget may cut."""
 _GENERATIONS = (2, 4, 8, 16, 32, 64)
+_CHANGE = 0.05
 _FEW_MIXED = 0.5
 """Share of groups that differ below which more generations are worth a word."""
 _MOST_WAIT = 0.5
@@ -118,6 +119,8 @@ class Forecast(Jsonable):
     differing: Mapping[int, float]
     """Share of groups in which some succeed and some fail, by `rollout.num_generations`; empty where success is
     graded."""
+    num_questions: int | None
+    """Held-out questions that show a change of 5 points with a chance of 80 %; None where success is graded."""
     terms: tuple[TermSignal, ...]
     stops: Mapping[str, float]
     budgets: tuple[Budget, ...]
@@ -240,6 +243,7 @@ def read_forecast(
         sampling_s=expect(times, 1, 0.0) if len(times) > 1 else None,
         kinds=tuple(_read_kinds(groups)),
         differing=differing,
+        num_questions=find_questions(differing[2] / 2) if 2 in differing else None,
         terms=tuple(_read_terms(groups, metrics)),
         stops={name.removeprefix("stop/"): share for name, share in metrics.items() if name.startswith("stop/")},
         budgets=tuple(_read_budgets(played, spec)),
@@ -328,6 +332,16 @@ def _expect_differing(successes: Sequence[Sequence[float]]) -> dict[int, float]:
             wrong = math.prod(((1 - mean) * total + at) / (total + at) for at in range(k))
             found[k] = 1 - right - wrong
     return found
+
+
+def find_questions(share_lost: float) -> int:
+    """n = (z_a sqrt(d) + z_b sqrt(d - c^2))^2 / c^2, Connor (1987): by McNemar's test at 5 %, with a chance of 80 %.
+
+    c is the change, d = c + 2 share_lost: of two tries the first alone succeeds in that share of the questions.
+    """
+    differ = _CHANGE + 2 * share_lost
+    z_a, z_b = (NormalDist().inv_cdf(level) for level in (0.975, 0.8))
+    return math.ceil(((z_a * math.sqrt(differ) + z_b * math.sqrt(differ - _CHANGE**2)) / _CHANGE) ** 2)
 
 
 def _share_differing(values: Sequence[float], k: int) -> float:
@@ -438,8 +452,7 @@ def forecast_view(found: Forecast) -> RenderableType:
         for name, one, show in rows
     ]
     title, header = f"A step of {found.groups_per_step} groups", ("figure", "expected", "80 % interval")
-    steps = Sheet(title, "", header, tuple(cells), figures=True)
-    sheets = [steps, *_more_sheets(found)]
+    sheets = [Sheet(title, "", header, tuple(cells), figures=True), *_more_sheets(found)]
     parts: list[RenderableType] = [head, Text()]
     for sheet in sheets:
         parts += [sheet_table(sheet), Text()]
@@ -475,12 +488,13 @@ def _lines(found: Forecast) -> Iterator[str]:
     if found.parse_failures:
         failures = ", ".join(f"{name} {number}" for name, number in found.parse_failures.items())
         yield f"turns that could not be read: {failures}"
+    if found.num_questions is not None:
+        yield f"a change of 5 points is shown by about {found.num_questions:,} held-out questions (80 % power)"
     if found.cost_usd:
-        whole = dollars(found.cost_usd * found.num_steps)
-        yield f"cost: {dollars(found.cost_usd)} a step, {whole} for {found.num_steps} steps"
+        yield f"cost: {dollars(found.cost_usd)} a step, {dollars(found.cost_usd * found.num_steps)} for all"
     if found.step_time is None:
         yield "time of a whole step, steps to expect: cannot say; no run of this plan has made a step here"
     else:
-        whole = duration(found.step_time.median_s * found.num_steps)
-        yield f"a whole step took {duration(found.step_time.median_s)} before; {found.num_steps} take {whole}"
+        step_s = found.step_time.median_s
+        yield f"a whole step took {duration(step_s)} before; all take {duration(step_s * found.num_steps)}"
     yield from (f"- {line}" for line in found.advice)
