@@ -33,8 +33,11 @@ class SchemaForm:
         tables = _read_vocabulary(tokenizer, ends)
         from llguidance import LLMatcher
 
-        grammar = LLMatcher.grammar_from_json_schema(schema, defaults=_WRITTEN)
-        self._matcher = LLMatcher(tables, grammar, log_level=0)
+        try:
+            grammar = LLMatcher.grammar_from_json_schema(schema, defaults=_WRITTEN)
+            self._matcher = LLMatcher(tables, grammar, log_level=0)
+        except ValueError as fault:  # nested too deep, or half of a character
+            raise RlfError(f"the schema cannot be read: {fault}") from fault
         if self._matcher.is_error():
             # The first line names the part of the schema that is at fault; the others show the grammar around it.
             raise RlfError(self._matcher.get_error().strip().splitlines()[0])

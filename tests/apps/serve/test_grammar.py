@@ -39,6 +39,15 @@ def fits(text: str) -> bool:
     return known and value["town"] in ("Tukkes", "Rinkux") and type(value["sure"]) is bool
 
 
+def of_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
+
+
+NESTED: dict[str, Any] = {"type": "string"}
+for _ in range(80):
+    NESTED = {"type": "object", "properties": {"a": NESTED}, "required": ["a"]}
+
+
 def body(**keys: Any) -> dict[str, Any]:
     return {"model": "tiny", "messages": QUESTION, "response_format": FORM, "max_tokens": 60, "seed": 1, **keys}
 
@@ -93,8 +102,10 @@ def test_log_probabilities_are_those_among_what_may_follow() -> None:
     [
         ({"response_format": {"type": "grammar"}}, "expected `json_object`"),
         ({"response_format": {"type": "json_schema"}}, "with a schema"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "nope"}}}}, "nope"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "#/x"}}}}, "x"),
+        (of_schema({"type": "nope"}), "nope"),
+        (of_schema({"$ref": "#/x"}), "x"),
+        (of_schema(NESTED), "recursion limit"),
+        (of_schema({"type": "integer", "minimum": 5, "maximum": 3}), "Unsatisfiable"),
         ({"tools": [SEARCH]}, "name the schema as a tool's parameters"),
         ({"ignore_eos": True}, "ignore_eos"),
     ],
