@@ -256,12 +256,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/update_s", "seconds", "Its update."),
     Metric("time/sync_s", "seconds", "Copying the new weights to the sampler, under OpenRLHF."),
     Metric(
-        "time/processor_s", "seconds", "Of all cores, in the process and its ended children, under the local engine."
+        "time/processor_s", "seconds", "Of all cores, in the process that samples and trains, and its ended children."
     ),
     Metric("time/total_s", "seconds", "A whole evaluation; of modes played together, of both."),
     Metric("throughput/generate_tokens_per_s", "tokens per second", "Sampled tokens over the time of the rollouts."),
     Metric("throughput/update_tokens_per_s", "tokens per second", "Trained trajectories' tokens over the update's."),
     Metric("memory/peak_bytes", "bytes", "Largest resident size of the process; on a GPU, of its tensors there."),
-    Metric("memory/resident_bytes", "bytes", "Resident size of the process at the step's end, under the local engine."),
+    Metric("memory/resident_bytes", "bytes", "Resident size of the process that trains, at the step's end."),
 )
 """Every metric of steps and evaluations."""

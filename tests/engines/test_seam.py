@@ -11,6 +11,7 @@ from rlf.spec.engines import ENGINES
 
 ROOT = Path(rlf.__file__).parent
 ALLOWED = {
+    "apps/demos/trainers.py": ['OPENRLHF = "openrlhf"'],  # a form of files for its supervised trainer
     "core/registry.py": ['("rlf.engines", "openrlhf")'],  # a kind that an app brings
     "spec/engines.py": ['_DEFAULT = "local"'],  # the engine of a spec that names none
     "runs/provenance.py": ['"openrlhf",'],  # a package whose version is recorded, like torch's
