@@ -219,12 +219,13 @@ def _paid(term: str, is_right: bool) -> Callable[[StoredTrajectory], float | Non
     return value
 
 
-def _goes_by_answer(items: Sequence[StoredTrajectory], figure: Figure, before: int) -> bool:
-    """Whether a term gave all such answers one value, up to a step: one that reads calls may change with them."""
-    values = Counter(
-        value for item in items if item.summary.step < before and (value := figure.value(item)) is not None
-    )
-    return bool(values) and max(values.values()) >= (1 - _STEADY) * values.total()
+def _goes_by_answer(items: Sequence[StoredTrajectory], figure: Figure, step: int) -> bool:
+    """Whether a term gave all such answers one value, on either side of a step: one that reads calls may not."""
+    sides: tuple[Counter[float], Counter[float]] = Counter(), Counter()
+    for item in items:
+        if (value := figure.value(item)) is not None:
+            sides[item.summary.step >= step][value] += 1
+    return all(side and max(side.values()) >= (1 - _STEADY) * side.total() for side in sides)
 
 
 def _changed_reward(run: Recorded, term: str, one: Break, figure: Figure) -> Suspect:
