@@ -31,7 +31,7 @@ target: {kind: python, callable: "code.py:look"}
 FILES = {
     "specs/run.yaml": SPEC,
     "tool_specs/look.yaml": TOOL,
-    "tool_specs/code.py": "def look(query: str) -> str:\n    return query\n",
+    "tool_specs/code.py": "def look(query: str) -> str:\n    return query\n\n\ndef pays(trajectory):\n    return 1.0\n",
     "reward_specs/right.yaml": "kind: rule\nname: right\nrule: exact_match\n",
 }
 
