@@ -148,7 +148,7 @@ _MARGIN = 0.1
 """Share of a call's time that is reserved for reporting how it ended."""
 
 
-def inner_deadline_s(context: CallContext, max_margin_s: float = 0.05) -> float:
+def inner_deadline_s(context: CallContext, max_margin_s: float = 0.2) -> float:
     """Time for a request: it ends before the executor ends the call, which could not say whether it was delivered."""
     return context.deadline_s - min(context.deadline_s * _MARGIN, max_margin_s)
 

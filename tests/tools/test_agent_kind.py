@@ -159,7 +159,7 @@ def test_time_for_which_rlf_was_stopped_is_not_the_loops(monkeypatch: pytest.Mon
 def test_the_loop_ends_before_the_deadline_of_the_call() -> None:
     started = time.perf_counter()
     result = played([calls("{}", name="hang")], [], HANG, limits={"timeout_s": 0.6})
-    assert (result.outcome, result.text) == (Outcome.TIMEOUT, "error: the agent gave no answer within 0.55 s")
+    assert (result.outcome, result.text) == (Outcome.TIMEOUT, "error: the agent gave no answer within 0.54 s")
     assert time.perf_counter() - started < 5
 
 
