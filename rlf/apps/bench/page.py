@@ -37,7 +37,7 @@ class BenchmarkTable(Jsonable):
 
 
 def list_benchmarks(runs: str) -> list[BenchmarkTable]:
-    """The tables of all benchmarks that were tried, that of the newest evaluation first."""
+    """The tables of all benchmarks that were tried to an end, that of the newest evaluation first."""
     if not (Path(runs) / "rlf.db").is_file():
         return []
     with open_reader(Path(runs)) as reader:
@@ -45,7 +45,8 @@ def list_benchmarks(runs: str) -> list[BenchmarkTable]:
         found = [run for run in reader.list_runs() if is_evaluation(run) and _name_of(run.record.plan)]
         for run in sorted(found, key=lambda run: -run.record.started)[:_MAX_RUNS]:
             tried.setdefault(_rows_of(run.record.plan), []).append(run)
-        return [_make_table(reader, rows, of_rows) for rows, of_rows in tried.items()]
+        tables = [_make_table(reader, rows, of_rows) for rows, of_rows in tried.items()]
+        return [table for table in tables if table.models]
 
 
 def _name_of(plan: Mapping[str, Any]) -> str:

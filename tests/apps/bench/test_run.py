@@ -27,6 +27,7 @@ from rlf.apps.bench.run import (
 )
 from rlf.core import registry
 from rlf.core.errors import RlfError
+from rlf.reports.evaluations import EvaluationReport
 from rlf.runs.place import open_reader
 from tests.apps.bench import benchmarks_of_others
 from tests.apps.bench.benchmarks_of_others import Echo
@@ -72,7 +73,7 @@ def test_a_benchmark_without_rows_is_a_fault(tmp_path):
         write_benchmark(Echo(num=0), tmp_path)
 
 
-def test_models_stand_side_by_side_in_the_table_with_interval_and_own_figures(tmp_path):
+def test_models_stand_side_by_side_in_the_table_with_interval_and_own_figures(tmp_path, monkeypatch):
     made = write_benchmark(Echo(), tmp_path)
     asked = TrialOptions(tmp_path / "runs", lambda event: None)
     result = bench(made, ["builtin:tiny", "builtin:reader"], asked)
@@ -93,6 +94,8 @@ def test_models_stand_side_by_side_in_the_table_with_interval_and_own_figures(tm
     assert [one.target for one in table.models] == [f"user at {endpoint['url']}", "builtin:tiny", "builtin:reader"]
     assert [one.num_questions for one in table.models] == [2, 2, 4] and "mean_of_kinds" in table.columns
     assert list_tables(str(tmp_path / "nothing")) == []
+    monkeypatch.setattr("rlf.apps.bench.page.read_evaluations", lambda reader, ids: EvaluationReport(()))
+    assert list_tables(str(tmp_path / "runs")) == []  # none was tried to an end
 
 
 def test_a_model_is_tried_within_its_positions_and_a_server_within_the_benchmarks_own_bound(tmp_path):
