@@ -1,6 +1,7 @@
 """Worlds behind the real loop: a scripted policy, the real executor, a small tokenizer."""
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from rlf.tools import Executor
 from rlf.types import Message, Sampling, Task
 
 from ..chat.tokenizers import byte_level
+from ..warm import warm_python
 
 STOP = "<|im_end|>"
 TEMPLATE = read_stand_in("hermes").template
@@ -22,6 +24,7 @@ MARKUP = [
     *("<tool_response>", "</tool_response>", "<think>", "</think>"),
 ]
 WORLDS = Path(__file__).with_name("worlds.py")
+OPENENV = Path(sys.prefix) / "worlds" / "openenv" / "bin" / "python"
 
 
 @pytest.fixture(autouse=True)
@@ -75,3 +78,11 @@ def call(name, **arguments):
     import json
 
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def openenv_python():
+    """A Python that has imported OpenEnv; skips the test where it is not installed."""
+    if not OPENENV.with_name("openenv").exists():
+        pytest.skip(f"{OPENENV} has no OpenEnv: `make .venv/worlds/ready` installs it")
+    used = ("cli.__main__", "core.generic_client", "core.env_server.http_server")
+    return warm_python(*(f"openenv.{name}" for name in used), python=str(OPENENV))

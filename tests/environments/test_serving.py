@@ -18,8 +18,7 @@ from rlf.types import Message, Outcome, Task
 
 from ..processes import Process, call_rlf
 from ..warm import MCP, warm_python
-from .conftest import STOP, call
-from .test_openenv import openenv_python
+from .conftest import STOP, call, openenv_python
 
 HERE = Path(__file__).parent
 CODES = ("AMBER7", "BASALT3", "CORAL9")

@@ -7,7 +7,7 @@ import pytest
 from rlf.environments import EnvSpec
 from rlf.types import Message, StopReason, Task
 
-from .conftest import STOP, call
+from ...environments.conftest import STOP, call
 
 FILE = Path(__file__).with_name("factory_like.py")
 ROW = {

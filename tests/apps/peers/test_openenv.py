@@ -4,7 +4,6 @@ import asyncio
 import io
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from contextlib import contextmanager
@@ -20,10 +19,8 @@ from rlf.environments.playing import Ranges, open_bench
 from rlf.tools.results import to_output
 from rlf.types import Message, Outcome, StopReason, Task
 
-from ..warm import warm_python
-from .conftest import STOP, call
+from ...environments.conftest import STOP, call, openenv_python
 
-PYTHON = Path(sys.prefix) / "worlds" / "openenv" / "bin" / "python"
 SERVER = Path(__file__).with_name("openenv_server.py")
 
 
@@ -31,14 +28,6 @@ def free_port():
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return listening.getsockname()[1]
-
-
-def openenv_python():
-    """A Python that has imported OpenEnv; skips the test where it is not installed."""
-    if not PYTHON.with_name("openenv").exists():
-        pytest.skip(f"{PYTHON} has no OpenEnv: `make .venv/worlds/ready` installs it")
-    used = ("cli.__main__", "core.generic_client", "core.env_server.http_server")
-    return warm_python(*(f"openenv.{name}" for name in used), python=str(PYTHON))
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from rlf.apps.peers.workers import verifiers_tasks
 from rlf.environments import EnvSpec
 from rlf.types import Message, StopReason, Task
 
-from ..warm import warm_python
-from .conftest import STOP, call
+from ...environments.conftest import STOP, call
+from ...warm import warm_python
 
 PYTHON = Path(sys.prefix) / "worlds" / "verifiers" / "bin" / "python"
 TASKSET = Path(__file__).with_name("verifiers_capitals.py")
