@@ -53,10 +53,10 @@ RunName = Annotated[
 ]
 RunNames = Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs.", autocompletion=complete_run)]
 ToolFiles = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Argument(
-        metavar="SPEC|FILE",
-        help="Specs or tool files; without any, every file in tool_specs/.",
+        metavar="SPEC|FILE|KEY=VALUE",
+        help="Specs, with overrides, or tool files; without any, every file in tool_specs/.",
         autocompletion=complete_tool_file,
     ),
 ]
@@ -101,6 +101,11 @@ _BARE_KEY = re.compile(r"[a-z_]+(\.\w+)+")
 def is_override(argument: str) -> bool:
     """Whether an argument sets a key, or removes one: it holds a `=`, or begins with `~` and names no file."""
     return "=" in argument or (argument.startswith("~") and "/" not in argument)
+
+
+def split_parts(arguments: Sequence[str] | None) -> tuple[list[Path], list[str]]:
+    """Files and overrides of a command that also takes no file, for all of a folder."""
+    return split_arguments(arguments) if arguments else ([], [])
 
 
 def split_arguments(arguments: Sequence[str], *, need_file: bool = True) -> tuple[list[Path], list[str]]:

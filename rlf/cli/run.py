@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, Protocol
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -30,18 +30,11 @@ from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError, RunError, SpecError
 
 if TYPE_CHECKING:
-    from rlf.runs.sink import RunInfo, RunOutcome, View
-    from rlf.runs.sweeps import Member, MemberOutcome, SweepOutcome, Watcher
+    from rlf.runs.sink import RunInfo, RunOutcome
+    from rlf.runs.sweeps import Member, MemberOutcome, SweepOutcome
     from rlf.types.events import EventSink, RunEvent
 
 # Sweeps on the screen: a view for each member, one after the other, and a table at the end.
-
-
-class Work(Protocol):
-    """A function of `rlf.runs` that runs the members of a sweep."""
-
-    def __call__(self, *, runs_folder: Path, watcher: Watcher, command: Sequence[str]) -> SweepOutcome:
-        """Shows what it does to the watcher; the lineage keeps the command."""
 
 
 class _Screen:
@@ -80,7 +73,7 @@ class _Screen:
             self._view = None
 
 
-def watch_sweep(command: str, work: Work, runs_folder: Path, as_json: bool) -> NoReturn:
+def watch_sweep(command: str, work: Callable[..., SweepOutcome], runs_folder: Path, as_json: bool) -> NoReturn:
     """Lets `work` run under views, prints the table of members, and exits with the sweep's code."""
     from rlf.reports.sweep import read_sweep, sweep_view
     from rlf.runs.place import open_reader
@@ -105,13 +98,6 @@ def watch_sweep(command: str, work: Work, runs_folder: Path, as_json: bool) -> N
         if sum(row.after is not None for row in report.rows) > 1:
             console.print(f"  rlf runs compare {outcome.run_id}{runs_option(runs_folder)}", soft_wrap=True)
     raise typer.Exit(EXIT_CODES.get(outcome.status, 1))
-
-
-class RunWork(Protocol):
-    """A function of `rlf.runs` that runs something to its end."""
-
-    def __call__(self, *, runs_folder: Path, view: View, command: Sequence[str]) -> RunOutcome:
-        """Shows what it does by the view; the lineage keeps the command."""
 
 
 def run(
@@ -161,7 +147,7 @@ def run(
 
 
 def run_in_view(
-    command: str, work: RunWork, runs_folder: Path, *, as_json: bool, shows_verdict: bool = True
+    command: str, work: Callable[..., RunOutcome], runs_folder: Path, *, as_json: bool, shows_verdict: bool = True
 ) -> RunOutcome:
     """Lets `work` run under the view that suits the output."""
     view = choose_view(stdout_console(), command, as_json=as_json)
@@ -194,7 +180,7 @@ def run_in_view(
         view.close()
 
 
-def watch(command: str, work: RunWork, runs_folder: Path, *, as_json: bool) -> NoReturn:
+def watch(command: str, work: Callable[..., RunOutcome], runs_folder: Path, *, as_json: bool) -> NoReturn:
     """Lets `work` run under a view, prints how it ended, and exits with its code."""
     outcome = run_in_view(command, work, runs_folder, as_json=as_json, shows_verdict=as_json)
     print_result(command, outcome, as_json, lambda: _print_end(stdout_console(), outcome, runs_folder))

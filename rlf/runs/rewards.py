@@ -11,6 +11,7 @@ from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, RlfError, SpecError
 from rlf.plan.compiler import compile as compile_plan
 from rlf.rewards.term import Term
+from rlf.runs.tools import refuse_overrides
 from rlf.spec import load_spec
 from rlf.spec.code import literal_keys_of
 from rlf.spec.layers import Reading, absolute, interpolate
@@ -36,11 +37,14 @@ class RewardFile:
     """The training rows of a spec."""
 
 
-def load_rewards(files: Sequence[Path], texts: Mapping[Path, str] | None = None) -> list[RewardFile]:
+def load_rewards(
+    files: Sequence[Path], texts: Mapping[Path, str] | None = None, overrides: Sequence[str] = ()
+) -> list[RewardFile]:
     """The terms of specs and reward files; of every file in `reward_specs` when none is named.
 
     Args:
         texts: what is read in place of files, by absolute path.
+        overrides: of the specs.
 
     Raises:
         SpecError: with every fault of every file.
@@ -50,7 +54,7 @@ def load_rewards(files: Sequence[Path], texts: Mapping[Path, str] | None = None)
     found, faults = list[RewardFile](), list[Fault]()
     for file in files or sorted(FOLDER.glob("*.yaml")):
         try:
-            found.append(_load_reward_file(file, texts or {}))
+            found.append(_load_reward_file(file, texts or {}, overrides))
         except SpecError as error:
             faults += error.faults
     if faults:
@@ -60,12 +64,13 @@ def load_rewards(files: Sequence[Path], texts: Mapping[Path, str] | None = None)
     return found
 
 
-def _load_reward_file(file: Path, texts: Mapping[Path, str]) -> RewardFile:
+def _load_reward_file(file: Path, texts: Mapping[Path, str], overrides: Sequence[str]) -> RewardFile:
     reading = Reading(texts)
     root = reading.read(absolute(file, Path.cwd()), "reward", None)
     if root is None:
         raise SpecError(reading.faults)
     if "kind" in root.mapping:
+        refuse_overrides(file, overrides)
         faults: list[Fault] = []
         item = interpolate(root, faults)
         faults += literal_keys_of(item)
@@ -73,7 +78,7 @@ def _load_reward_file(file: Path, texts: Mapping[Path, str]) -> RewardFile:
         if term is None or faults:
             raise SpecError(faults)
         return RewardFile(file, (term,), (), 0)
-    spec = compile_plan(load_spec([file], (), texts)).spec
+    spec = compile_plan(load_spec([file], overrides, texts)).spec
     return RewardFile(file, spec.rewards, spec.tools, spec.seed, spec.data.train)
 
 

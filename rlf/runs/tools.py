@@ -23,27 +23,38 @@ from rlf.spec.validate import names_server, tools_of
 from rlf.tools import ToolDeclaration
 from rlf.tools.validate import ArgumentCheck
 
-__all__ = ["ToolDeclaration", "describe_arguments", "holds_spec", "load_tools", "tool_named", "tools_of_files"]
+__all__ = [
+    "ToolDeclaration",
+    "describe_arguments",
+    "holds_spec",
+    "load_tools",
+    "refuse_overrides",
+    "tool_named",
+    "tools_of_files",
+]
 
 _FOLDER = Path("tool_specs")
 _TOOL_KEYS = ("inputSchema", "target")
 
 
-def load_tools(files: Sequence[Path], texts: Mapping[Path, str] | None = None) -> list[ToolDeclaration]:
+def load_tools(
+    files: Sequence[Path], texts: Mapping[Path, str] | None = None, overrides: Sequence[str] = ()
+) -> list[ToolDeclaration]:
     """The tools of specs and tool files, each once; of every file in `tool_specs` when none is named.
 
     Args:
         texts: what is read in place of files, by absolute path.
+        overrides: of the specs.
 
     Raises:
         SpecError: with every fault of every file.
         RlfError: no tool is found.
     """
-    return [tool for _, tool in tools_of_files(files, texts)]
+    return [tool for _, tool in tools_of_files(files, texts, overrides)]
 
 
 def tools_of_files(
-    files: Sequence[Path], texts: Mapping[Path, str] | None = None
+    files: Sequence[Path], texts: Mapping[Path, str] | None = None, overrides: Sequence[str] = ()
 ) -> list[tuple[Path, ToolDeclaration]]:
     """The same, each with the file that was named for it. What imported modules print goes to stderr."""
     forget_edited()
@@ -52,7 +63,7 @@ def tools_of_files(
         known = [tool for _, tool in found]
         try:
             with redirect_stdout(sys.stderr):
-                found += [(file, tool) for tool in _load_tool_file(file, texts or {}) if tool not in known]
+                found += [(file, tool) for tool in _load_tool_file(file, texts or {}, overrides) if tool not in known]
         except SpecError as error:
             faults += error.faults
     if faults:
@@ -86,20 +97,27 @@ def holds_spec(file: Path) -> bool:
     return root is not None and not any(key in root.mapping for key in _TOOL_KEYS) and not names_server(root)
 
 
-def _load_tool_file(file: Path, texts: Mapping[Path, str]) -> Sequence[ToolDeclaration]:
+def refuse_overrides(file: Path, overrides: Sequence[str]) -> None:
+    """Raises RlfError for overrides of a file that is no spec."""
+    if overrides:
+        raise RlfError(f"{overrides[0]}: {file} is no spec, and overrides are of specs. Name the spec that uses it.")
 
+
+def _load_tool_file(file: Path, texts: Mapping[Path, str], overrides: Sequence[str]) -> Sequence[ToolDeclaration]:
     reading = Reading(texts)
     root = reading.read(absolute(file, Path.cwd()), "tool", None)
     if root is None:
         raise SpecError(reading.faults)
     if any(key in root.mapping for key in _TOOL_KEYS):
+        refuse_overrides(file, overrides)
         root = reading.with_agents_tools(root, (absolute(file, Path.cwd()),))
         if reading.faults:
             raise SpecError(reading.faults)
         return _declared_tools(root)
     if names_server(root):
+        refuse_overrides(file, overrides)
         return _declared_tools(root)
-    return load_spec([file], (), texts).spec.tools
+    return load_spec([file], overrides, texts).spec.tools
 
 
 def _declared_tools(root: Node) -> list[ToolDeclaration]:

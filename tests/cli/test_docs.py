@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from rlf.cli.commands import HOMES
 from rlf.cli.main import COMMANDS, app
 
 REPOSITORY = Path(__file__).parents[2]
@@ -15,6 +16,17 @@ TOLD = (REPOSITORY / "docs/commands.md").read_text(encoding="utf-8")
 
 def test_every_command_is_in_the_readme() -> None:
     assert {name for name in COMMANDS if f"`rlf {name}" not in README} == set()
+
+
+def test_every_command_that_takes_a_spec_takes_overrides_of_it() -> None:
+    commands = typer.main.get_group(app)
+    for words in HOMES:
+        context, command = typer.Context(commands), commands
+        for word in words.split():
+            command = command.get_command(context, word)  # type: ignore[attr-defined,assignment,union-attr]
+        assert command is not None
+        texts = [parameter.metavar or "" for parameter in command.params if parameter.param_type_name == "argument"]
+        assert "SPEC" not in " ".join(texts) or "KEY=VALUE" in " ".join(texts), words
 
 
 def test_every_option_of_the_plan_is_reported() -> None:

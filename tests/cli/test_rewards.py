@@ -82,6 +82,14 @@ def test_list_shows_weight_and_gate(rlf: Rlf, spec: Path) -> None:
     assert "when right" in one_line(rlf("rewards", "list", spec).stdout)
 
 
+@pytest.mark.parametrize("command", ["rewards list", "rewards test"])
+def test_overrides_of_a_spec_hold_and_those_of_a_part_are_refused(rlf: Rlf, spec: Path, command: str) -> None:
+    wrong = rlf(*command.split(), str(spec), "rewards.0.wieght=2")
+    assert wrong.exit_code == 2 and "wieght: unknown key 'wieght'; did you mean 'weight'?" in one_line(wrong.stderr)
+    refused = rlf(*command.split(), str(ROOT / "reward_specs/exact_match.yaml"), "weight=2")
+    assert refused.exit_code == 2 and "is no spec, and overrides are of specs" in one_line(refused.stderr)
+
+
 def test_list_of_kinds_has_every_rule(rlf: Rlf) -> None:
     listed = json.loads(rlf("rewards", "list", "--kinds", "--json").stdout)["data"]
     assert {item["name"] for item in listed} >= {*RULES.names(), "python"}

@@ -243,17 +243,17 @@ def _class_of(term: JudgeTerm, value: float, threshold: float) -> str:
 # A judge compared with people's labels.
 
 
-def judge_in(file: Path, name: str | None) -> tuple[JudgeTerm, int]:
+def judge_in(files: Sequence[Path], overrides: Sequence[str], name: str | None) -> tuple[JudgeTerm, int]:
     """The judge of a spec or reward file, and the seed. Raises RlfError where there is none, or several and no name."""
-    (found,) = load_rewards([file])
-    judges = {term.name: term for term in found.terms if isinstance(term, JudgeTerm)}
+    loaded = load_rewards(files, overrides=overrides)
+    judges = {term.name: (term, each.seed) for each in loaded for term in each.terms if isinstance(term, JudgeTerm)}
     if name is None and len(judges) == 1:
-        return next(iter(judges.values())), found.seed
+        return next(iter(judges.values()))
     if name not in judges:
         known = ", ".join(judges) or "none"
         wanted = "has several judges" if name is None and judges else f"has no judge{f' {name!r}' if name else ''}"
-        raise RlfError(f"{file}: {wanted} (known: {known}). Name one by --term.")
-    return judges[name], found.seed
+        raise RlfError(f"{files[0]}: {wanted} (known: {known}). Name one by --term.")
+    return judges[name]
 
 
 async def calibrate(term: JudgeTerm, labels: Path, *, seed: int, threshold: float) -> Calibration:

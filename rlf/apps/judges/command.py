@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import AsJson
+from rlf.cli.arguments import AsJson, split_arguments
 from rlf.cli.completion import complete_reward_file
 from rlf.cli.envelope import print_result
 from rlf.cli.output import plain_table
@@ -24,8 +24,12 @@ _MOST_SHOWN = 3
 
 def calibrate_rewards(
     spec: Annotated[
-        Path,
-        typer.Argument(metavar="SPEC|FILE", help="Spec or reward file.", autocompletion=complete_reward_file),
+        list[str],
+        typer.Argument(
+            metavar="SPEC|FILE|KEY=VALUE",
+            help="A spec, with overrides, or a reward file.",
+            autocompletion=complete_reward_file,
+        ),
     ],
     labels: Annotated[Path, typer.Option("--labels", metavar="JSONL", help="Trajectories with a `label`.")],
     term: Annotated[
@@ -42,7 +46,7 @@ def calibrate_rewards(
 
     from rlf.apps.judges.calibration import calibrate, judge_in
 
-    judge, seed = judge_in(spec, term)
+    judge, seed = judge_in(*split_arguments(spec), term)
     found = asyncio.run(calibrate(judge, labels, seed=seed, threshold=threshold))
     headers = (found.term, "value", "95 % interval", "without bias or chance")
     print_result("rewards calibrate", found, as_json, plain_table(headers, _calibration_rows(found)))

@@ -104,10 +104,13 @@ _SPECS = Parameter(
     is_path=True,
     is_required=True,
 )
-_FILES = Parameter(_texts("Specs or files of parts; none: every file of the project's folder of them."), is_path=True)
+_FILES = Parameter(
+    _texts("Specs or files of parts; none: every file of the project's folder of them.", _NO_OVERRIDE), is_path=True
+)
 _OVERRIDES = Parameter(_texts("Values in place of the spec's, e.g. train.steps=20 or seed=1.", _OVERRIDE))
 _RUN = Parameter(_text("A run's id, the beginning of one, or `latest`."), is_required=True)
 _SPEC = {"specs": _SPECS, "overrides": _OVERRIDES}
+_PARTS = {"files": _FILES, "overrides": _OVERRIDES}
 
 OFFERS: Mapping[str, Offer] = {
     "init": Offer(
@@ -127,10 +130,15 @@ OFFERS: Mapping[str, Offer] = {
         takes_runs=True,
         takes_no_import=True,
     ),
-    "tools_test": Offer(
-        "tools test", "Run the examples of tools, then a fault drill.", {"files": _FILES}, runs_code=True
+    "tools_test": Offer("tools test", "Run the examples of tools, then a fault drill.", _PARTS, runs_code=True),
+    "rewards_test": Offer("rewards test", "Try reward terms on their examples.", _PARTS, runs_code=True),
+    "forecast": Offer(
+        "forecast",
+        "What a run's first steps will be like, from groups that are played without an update.",
+        {**_SPEC, "groups": Parameter(_count("Groups to play."), "--groups")},
+        runs_code=True,
+        takes_runs=True,
     ),
-    "rewards_test": Offer("rewards test", "Try reward terms on their examples.", {"files": _FILES}, runs_code=True),
     "env_prove": Offer(
         "env prove",
         "Prove the world of a spec without a model, point by point.",
@@ -175,6 +183,25 @@ OFFERS: Mapping[str, Offer] = {
             "run": _RUN,
             "k": Parameter(_count("The number of one, from 0.")),
         },
+        takes_runs=True,
+    ),
+    "why": Offer(
+        "why",
+        "Why a run got worse or did not learn: likely causes with their evidence, and what would refute each.",
+        {"run": _RUN},
+        takes_runs=True,
+    ),
+    "why_turn": Offer(
+        "why",
+        "Which turn of a trajectory decided: the run's model plays on from before each of them.",
+        {
+            "step": Parameter(_count("Its step."), "--step", is_required=True),
+            "phase": Parameter(_text("train, or an evaluation's sampled or greedy."), "--phase"),
+            "samples": Parameter(_count("Continuations of each turn, at least 2."), "--samples"),
+            "run": _RUN,
+            "k": Parameter(_count("Which trajectory of the step, from 0."), is_required=True),
+        },
+        runs_code=True,
         takes_runs=True,
     ),
     "compare": Offer(

@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments, split_parts
 from rlf.cli.completion import complete_reward_file, complete_run
 from rlf.cli.envelope import NoImport, announced, print_result
 from rlf.cli.output import plain_table, stdout_console
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from rlf.types import Score
 
 RewardFiles = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Argument(
-        metavar="SPEC|FILE",
-        help="Specs or reward files; without any, every file in reward_specs/.",
+        metavar="SPEC|FILE|KEY=VALUE",
+        help="Specs, with overrides, or reward files; without any, every file in reward_specs/.",
         autocompletion=complete_reward_file,
     ),
 ]
@@ -53,7 +53,8 @@ def list_rewards(
         rows = ((Text(kind.name, "bold"), "rule" if kind.is_rule else "kind", kind.text) for kind in known)
         return print_result("rewards list", known, as_json, plain_table(("name", "is a", "value"), rows))
     with announced(no_import=no_import):
-        found = describe_terms(load_rewards(files or ()))
+        paths, overrides = split_parts(files)
+        found = describe_terms(load_rewards(paths, overrides=overrides))
     terms = (
         (str(each.file), Text(each.name, "bold"), each.kind, each.weight, each.gate, str(each.num_tests), each.text)
         for each in found
@@ -66,19 +67,24 @@ def show_reward(
     name: Annotated[
         str, typer.Argument(metavar="NAME|SPEC", help="A kind, such as `python`, a rule, such as `ftrl`, or a spec.")
     ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Overrides of the spec.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a kind or a rule computes, and its keys; of a spec what its rules read of its gold answers."""
     from rlf.apps.rewards.scoring import describe_golds, describe_kind
 
     if name.endswith((".yaml", ".yml")):
-        found = describe_golds(Path(name))
+        found = describe_golds(*split_arguments([name, *(overrides or ())]))
         golds = (
             (each.term, each.row, visible(each.gold), each.form, visible(each.value), visible(each.fault))
             for each in found.golds
         )
         parts = [plain_table(("term", "row", "gold", "is read as", "value", "fault"), golds)]
     else:
+        if overrides:
+            raise RlfError(f"{overrides[0]}: {name} is no spec, and overrides are of specs.")
         found = describe_kind(name)
         rows = (
             (Text(fact.name, "bold"), fact.type.replace("`", ""), fact.default, fact.range, fact.meaning)
@@ -99,7 +105,8 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
     from rlf.apps.rewards.scoring import first_row, try_rewards
     from rlf.runs.rewards import load_rewards
 
-    loaded = load_rewards(files or ())
+    paths, overrides = split_parts(files)
+    loaded = load_rewards(paths, overrides=overrides)
     for file in loaded:
         if (row := first_row(file)) is not None and any(not term.tests for term in file.terms):
             question = visible(row.question[:60])

@@ -293,15 +293,17 @@ def describe_kind(name: str) -> ShownReward:
     return ShownReward(name, inspect.cleandoc(model.__doc__ or ""), tuple(facts))
 
 
-def describe_golds(file: Path) -> ShownReward:
+def describe_golds(files: Sequence[Path], overrides: Sequence[str]) -> ShownReward:
     """What the rules of a spec read of its golds. Raises RlfError."""
     from rlf.data import load_tasks
 
     try:
-        spec = rescoring_spec([file], [])
+        spec = rescoring_spec(files, overrides)
     except SpecError:
-        load_rewards([file])  # raises again, but for a file that declares a term
-        raise RlfError(f"{file}: declares a term and no data, so there are no golds to read. Name a spec.") from None
+        load_rewards(files, overrides=overrides)  # raises again, but for a file that declares a term
+        raise RlfError(
+            f"{files[0]}: declares a term and no data, so there are no golds to read. Name a spec."
+        ) from None
     sets = [data for data in (spec.data.train, spec.data.eval) if data is not None]
     declared = tuple(tool.name for tool in spec.tools)
     tasks = [task for data in sets for task in load_tasks(**data.model_dump(), declared=declared)]
@@ -317,7 +319,7 @@ def describe_golds(file: Path) -> ShownReward:
                     shown.append(ShownGold(term.name, task.id, gold, read.form, read.value, read.fault))
         forms = (f"{number} {form}{' with a fault' * fault}" for (form, fault), number in counts.most_common())
         lines.append(f"{term.name} ({term.rule}): golds are {', '.join(forms)}.")
-    return ShownReward(str(file), "\n".join(lines) or "No rule of the spec reads golds.", (), tuple(shown))
+    return ShownReward(str(files[0]), "\n".join(lines) or "No rule of the spec reads golds.", (), tuple(shown))
 
 
 def _find_models() -> dict[str, type[Term]]:

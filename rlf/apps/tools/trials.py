@@ -29,9 +29,9 @@ from rlf.types import Message, Outcome, ToolCall, ToolResult
 # The cost of a tool in a spec's prompts: the exact text that the model is shown, and its tokens.
 
 
-def render_tool(name: str, spec_file: Path) -> ToolPrompt:
+def render_tool(name: str, spec_file: Path, overrides: Sequence[str] = ()) -> ToolPrompt:
     """Renders a tool of a spec for the spec's model. Raises SpecError or RlfError for what is wrong."""
-    spec, chat = open_chat([spec_file], [])
+    spec, chat = open_chat([spec_file], overrides)
     found = [tool for tool in spec.tools if tool.name == name]
     if not found:
         known = [tool.name for tool in spec.tools]

@@ -100,6 +100,8 @@ def test_a_client_goes_from_an_empty_folder_to_a_compared_pair_of_runs(tmp_path:
         assert shown["scored"]["trajectory"]["turns"]
         compared = data_of(await session.call_tool("compare", {"runs": ids}), "runs compare")
         assert json.dumps(compared).count(ids[1]) > 0
+        explained = data_of(await session.call_tool("why", {"run": ids[0]}), "why")
+        assert explained["run_id"] == ids[0]
         long = {**SPEC, "overrides": [*SMALL, "train.steps=100000"]}
         run_id = data_of(await session.call_tool("run", long), "run")["run_id"]
         assert json.loads((await session.call_tool("stop", {"run": run_id})).content[0].text)["run_id"] == run_id
