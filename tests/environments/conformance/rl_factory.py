@@ -7,7 +7,7 @@ from rlf.types import Message, Task
 
 from ._subject import Subject
 
-FILE = Path(__file__).parents[1] / "factory_like.py"
+FILE = Path(__file__).parents[2] / "apps" / "peers" / "factory_like.py"
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from rlf.types import Message, Task
 
-from ..test_verifiers import TASKSET, find_python
+from ...apps.peers.test_verifiers import TASKSET, find_python
 from ._subject import Subject
 
 
