@@ -13,11 +13,9 @@ import argparse
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from rlf.apps.evaluate.branches import BranchPoint
+from rlf.apps.evaluate.branches import BranchPoint, Forced
 from rlf.apps.evaluate.why import explain
 from rlf.engines.engine import HostSettings
 from rlf.rollout.collect import collect
@@ -26,32 +24,8 @@ from rlf.runs.players import save_trajectories
 from rlf.runs.targets import Target, open_target
 from rlf.training.harness import build_harness
 from rlf.types import Scored
-from rlf.types.policy import Finish, Policy, Sample, SampleRequest
 
 _MODE = "planted"
-
-
-class Planting:
-    """A policy that in one turn of each trajectory says what it is given."""
-
-    def __init__(self, policy: Policy, plants: dict[str, tuple[int, list[int]]]) -> None:
-        self._policy = policy
-        self._plants = plants
-        self._turns: Counter[str] = Counter()
-
-    def open(self, trajectory_ids: Sequence[str]) -> None:
-        self._policy.open(trajectory_ids)
-
-    async def sample(self, request: SampleRequest) -> Sample:
-        id_ = request.trajectory_id
-        turn, tokens = self._plants.get(id_, (-1, []))
-        at, self._turns[id_] = self._turns[id_], self._turns[id_] + 1
-        if at == turn:
-            return Sample(tokens, [-1.0] * len(tokens), Finish.STOP)
-        return await self._policy.sample(replace(request, fresh=request.fresh or at == turn + 1))
-
-    def release(self, trajectory_id: str) -> None:
-        self._policy.release(trajectory_id)
 
 
 async def play(target: Target, num: int) -> tuple[list[Scored], dict[str, int]]:
@@ -73,7 +47,7 @@ async def play(target: Target, num: int) -> tuple[list[Scored], dict[str, int]]:
             source = other.turns[min(turn, len(other.turns) - 2)]
             plants[f"plant/{at}"] = turn, list(other.tokens[source.start : source.end])
             again.append(Rollout(f"plant/{at}", item.trajectory.task, 0, at))
-        setting = harness.setting(Planting(host, plants), harness.training)
+        setting = harness.setting(Forced(host, plants), harness.training)
         planted = await collect(again, setting, harness.reward, step=0)
     wrong = [item for item in planted if item.success == 0.0][:num]
     return wrong, {item.trajectory.id: plants[item.trajectory.id][0] for item in wrong}

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from rlf.algo import ESTIMATORS
-from rlf.apps.web.why import explain_advantage
+from rlf.apps.evaluate.advantage import explain_advantage
 from rlf.types import Notice, RunStatus, StepFinished
 from tests.runs.test_runs import Watch, start
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlf.apps.evaluate.branches import BranchPoint, play_branches
-from rlf.apps.web.trajectories import find_branches
+from rlf.apps.web.trajectories import BranchLine, branch_charts, find_branches
 from rlf.core.errors import RlfError
 from rlf.lineage.records import BRANCH
 from rlf.runs.place import open_reader
@@ -63,3 +63,17 @@ def test_what_cannot_be_a_branch_says_why(project, point, words):
             runs_folder=RUNS,
             command=[],
         )
+
+
+def test_unchanged_branches_of_several_turns_are_a_curve_of_the_chance_of_success():
+    lines = [
+        BranchLine("d", 1, "result", 8, 0.0),
+        BranchLine("c", 1, "", 8, 0.5),
+        BranchLine("b", 0, "", 8, 1.0),
+        BranchLine("a", 1, "", 8, 0.25),  # played before c
+    ]
+    (chart,) = branch_charts(lines)
+    assert chart.lines[0].points == ((0.0, 1.0), (1.0, 0.5)) and chart.share
+    (_, low, high) = chart.lines[0].band[1]
+    assert 0.2 < low < 0.5 < high < 0.8  # Wilson, 4 of 8: 0.215 to 0.785
+    assert branch_charts(lines[:2]) == []

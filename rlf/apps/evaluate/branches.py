@@ -6,10 +6,12 @@ They are kept as an evaluation of their own, a child of the run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from rlf.chat.encoding import encode_template
 from rlf.chat.format import ChatFormat
 from rlf.core.errors import RlfError
 from rlf.core.identity import derive_seed
@@ -26,6 +28,7 @@ from rlf.runs.players import BRANCH_SECTION, save_trajectories
 from rlf.runs.targets import Target, open_target
 from rlf.training.harness import build_harness
 from rlf.types import Scored, Trajectory
+from rlf.types.policy import Finish, Policy, Sample, SampleRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,11 @@ class BranchPoint:
     turn: int
     """Turns that are kept; 0 keeps only the prompt."""
     observation: str | None = None
-    """What the last kept turn's call returns instead; None: what it did return."""
+    """What a call of the last kept turn returns instead; None: what it did return."""
+    call: int = 0
+    """Which of that turn's calls."""
+    sampled: str | None = None
+    """The text of the next turn, in place of what the model samples; None: it samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +81,10 @@ def play_branches(
     """
     run_id, stored = read_trajectory(point, runs_folder)
     _check_turn(stored.scored.trajectory, point)
-    point = replace(point, run=run_id)
-    (found,) = play_turns(point, [point.turn], stored, num_samples, at=at, runs_folder=runs_folder, command=command)
+    points = [replace(point, run=run_id)]
+    (found,) = play_points(
+        run_id, lambda chat: points, stored, num_samples, at=at, runs_folder=runs_folder, command=command
+    )
     return found
 
 
@@ -88,9 +97,34 @@ def read_trajectory(point: BranchPoint, runs_folder: Path) -> tuple[str, StoredT
         return run_id, reader.trajectory(run_id, k=point.k, step=point.step, phase=point.phase)
 
 
-def play_turns(
-    point: BranchPoint,
-    turns: Sequence[int],
+class Forced:
+    """A policy that says in one turn of some trajectories what it is given; all else is sampled by another one."""
+
+    def __init__(self, policy: Policy, tokens: Mapping[str, tuple[int, Sequence[int]]]) -> None:
+        """Args: tokens: by trajectory, the number of the turn, among those that it samples, and what it says."""
+        self._policy = policy
+        self._tokens = tokens
+        self._turns: Counter[str] = Counter()
+
+    def open(self, trajectory_ids: Sequence[str]) -> None:
+        self._policy.open(trajectory_ids)
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        id_ = request.trajectory_id
+        turn, tokens = self._tokens.get(id_, (-2, ()))
+        at, self._turns[id_] = self._turns[id_], self._turns[id_] + 1
+        if at == turn:
+            return Sample(list(tokens), [0.0] * len(tokens), Finish.STOP)
+        # What was given was never in the other policy's context.
+        return await self._policy.sample(replace(request, fresh=request.fresh or at == turn + 1))
+
+    def release(self, trajectory_id: str) -> None:
+        self._policy.release(trajectory_id)
+
+
+def play_points(
+    run_id: str,
+    choose: Callable[[ChatFormat], Sequence[BranchPoint]],
     stored: StoredTrajectory,
     num_samples: int,
     *,
@@ -98,17 +132,18 @@ def play_turns(
     runs_folder: Path,
     command: Sequence[str],
 ) -> list[Branches]:
-    """Plays the continuations of several turns of one trajectory, and records those of each. Raises RlfError."""
-    name = point.run if at is None else f"{point.run}@{at}"
-    points = [replace(point, turn=turn) for turn in turns]
+    """Plays the continuations of several points of one trajectory, and records those of each.
+
+    Args:
+        choose: the points, by the format in which the model writes.
+
+    Raises:
+        RlfError: there is no such model, or a result that was edited has a state behind it.
+    """
+    name = run_id if at is None else f"{run_id}@{at}"
     with open_target(name, runs_folder=runs_folder, needs_data=False) as target:
-        if point.observation is not None and target.spec.env is not None:
-            raise RlfError("--observation: the run has a world, whose state the result depends on. Remove the option.")
-        played = asyncio.run(_play_rollouts(target, stored.scored.trajectory, points, num_samples))
-        return [
-            _record(one, scored, stored, target, runs_folder, command)
-            for one, scored in zip(points, played, strict=True)
-        ]
+        played = asyncio.run(_play_rollouts(target, stored.scored.trajectory, choose, num_samples))
+        return [_record(point, scored, stored, target, runs_folder, command) for point, scored in played]
 
 
 def _record(
@@ -143,8 +178,8 @@ def _check_turn(trajectory: Trajectory, point: BranchPoint) -> None:
 
 
 async def _play_rollouts(
-    target: Target, trajectory: Trajectory, points: Sequence[BranchPoint], num_samples: int
-) -> list[list[Scored]]:
+    target: Target, trajectory: Trajectory, choose: Callable[[ChatFormat], Sequence[BranchPoint]], num_samples: int
+) -> list[tuple[BranchPoint, list[Scored]]]:
     """The continuations of each point, one point after the other."""
     spec = target.spec
     host, tokenizer = await asyncio.to_thread(
@@ -152,7 +187,9 @@ async def _play_rollouts(
     )
     # What tools and terms report while they play again was reported before.
     harness = build_harness(spec, tokenizer, lambda level, text: None)
-    found = list[list[Scored]]()
+    points, found = choose(harness.chat), list[tuple[BranchPoint, list[Scored]]]()
+    if spec.env is not None and any(point.observation is not None for point in points):
+        raise RlfError("--observation: the run has a world, whose state the result depends on. Remove the option.")
     async with harness.opened(), host:
         for point in points:
             begun = trajectory if point.observation is None else _edit(trajectory, point, harness.chat)
@@ -161,8 +198,12 @@ async def _play_rollouts(
                 Rollout(f"branch/{number}", begun.task, number, derive_seed(spec.seed, "branch", number), prefix)
                 for number in range(num_samples)
             ]
-            player = harness.setting(host, harness.training)
-            found.append(await collect(rollouts, player, harness.reward, step=point.step))
+            policy: Policy = host
+            if point.sampled is not None:
+                tokens = encode_template(tokenizer, point.sampled)
+                policy = Forced(host, dict.fromkeys((each.id for each in rollouts), (0, tokens)))
+            player = harness.setting(policy, harness.training)
+            found.append((point, await collect(rollouts, player, harness.reward, step=point.step)))
     return found
 
 
@@ -170,8 +211,9 @@ def _edit(trajectory: Trajectory, point: BranchPoint, chat: ChatFormat) -> Traje
     """A trajectory whose last kept call returned another text."""
     assert point.observation is not None, "nothing is edited"
     last = trajectory.turns[point.turn - 1]
-    first, *others = last.calls
-    calls = (replace(first, result=replace(first.result, text=point.observation, images=())), *others)
+    edited = last.calls[point.call]
+    edited = replace(edited, result=replace(edited.result, text=point.observation, images=()))
+    calls = (*last.calls[: point.call], edited, *last.calls[point.call + 1 :])
     sampled = trajectory.tokens[: last.end]
     closed = bool(sampled) and sampled[-1] in chat.stop_token_ids
     texts = [record.result.text for record in calls]

@@ -349,8 +349,12 @@ def why(
     ] = None,
     step: Annotated[int | None, typer.Option("--step", min=0, help="Its step.", show_default=False)] = None,
     phase: _Phase = "train",
-    samples: Annotated[int, typer.Option("--samples", "-n", min=2, max=256, help="Continuations of each turn.")] = 32,
+    turn: Annotated[
+        int | None, typer.Option("--turn", min=1, help="One turn, for the worth of its parts.", show_default="all")
+    ] = None,
+    samples: Annotated[int, typer.Option("--samples", "-n", min=2, max=256, help="Continuations of each.")] = 32,
     at: _At = None,
+    html: HtmlFile = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -358,24 +362,39 @@ def why(
 
     Of a run: when its figures changed, the likely causes with their evidence, what would refute each, and trajectories
     that show it. Of a trajectory: from before each turn the run's model plays on, several times, and a turn's worth is
-    how it changed the share of right ends; then how its scores became its advantage. The continuations are branches.
+    how it changed the share of right ends; then how its scores became its advantage, and which weights of terms would
+    change the order of its group. Of a turn: the same with its result, its call or an argument left out, or another.
+    The continuations are branches.
     """
+    options = runs_option(runs_folder)
     if k is None:
-        from rlf.apps.evaluate.explain_run import explain_run, run_explanation_view
+        from rlf.apps.evaluate.explain_run import explain_run, run_explanation_page, run_explanation_view
 
-        if step is not None:
-            raise RlfError(f"why: got --step {step} without K; write e.g. `rlf why {run} 0 --step {step}`.")
+        if step is not None or turn is not None:
+            given = f"--step {step}" if step is not None else f"--turn {turn}"
+            raise RlfError(f"why: got {given} without K; write e.g. `rlf why {run} 0 --step 1`.")
         whole = explain_run(run, runs_folder)
-        options = runs_option(runs_folder)
+        if html is not None:
+            write_page(html, run_explanation_page(whole, options))
         print_result("why", whole, as_json, lambda: run_explanation_view(whole, options))
         return
     from rlf.apps.evaluate.branches import BranchPoint
-    from rlf.apps.evaluate.why import explain, explanation_view
+    from rlf.apps.evaluate.turn import explain_turn, turn_page, turn_view
+    from rlf.apps.evaluate.why import explain, explanation_page, explanation_view
 
     if step is None:
         raise RlfError(f"why: got K {k} without --step; write e.g. `rlf why {run} {k} --step 1`.")
-    point = BranchPoint(run, phase, step, k, 0)
-    found = explain(point, samples, at=at, runs_folder=runs_folder, command=["rlf", *sys.argv[1:]])
+    command = ["rlf", *sys.argv[1:]]
+    point = BranchPoint(run, phase, step, k, turn or 0)
+    if turn is not None:
+        parts = explain_turn(point, samples, at=at, runs_folder=runs_folder, command=command)
+        if html is not None:
+            write_page(html, turn_page(parts))
+        print_result("why", parts, as_json, lambda: turn_view(parts))
+        return
+    found = explain(point, samples, at=at, runs_folder=runs_folder, command=command)
+    if html is not None:
+        write_page(html, explanation_page(found))
     print_result("why", found, as_json, lambda: explanation_view(found))
 
 

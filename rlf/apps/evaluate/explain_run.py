@@ -13,6 +13,7 @@ from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, StoredTrajectory, TrajectorySummary
+from rlf.reports.pages.render import render
 from rlf.reports.sheets import Sheet, decimal, percent, sheet_table
 from rlf.reports.verdict import RunVerdict, VerdictKind, read_verdict
 from rlf.runs.exports import trained_run
@@ -97,11 +98,22 @@ def run_explanation_view(found: RunExplanation, options: str) -> RenderableType:
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(found.verdict.line, "bold"), Text()]
+    for sheet in _sheets(found):
+        parts += [sheet_table(sheet), Text()]
+    return Group(*parts, *(Text(line) for line in _lines(found, options)))
+
+
+def run_explanation_page(found: RunExplanation, options: str) -> str:
+    """As one page."""
+    lines = [found.verdict.line, *_lines(found, options)]
+    return render("sheets.html", title=f"why {found.run_id}", lines=lines, charts=(), sheets=list(_sheets(found)))
+
+
+def _sheets(found: RunExplanation) -> Iterator[Sheet]:
     if found.breaks:
         rows = tuple((str(one.step), one.figure, decimal(one.before), decimal(one.after)) for one in found.breaks)
         note = f"over {found.num_steps} steps; levels are means of the steps between two changes"
-        parts += [sheet_table(Sheet("Changes", note, ("step", "figure", "before", "after"), rows)), Text()]
-    return Group(*parts, *(Text(line) for line in _lines(found, options)))
+        yield Sheet("Changes", note, ("step", "figure", "before", "after"), rows)
 
 
 def _lines(found: RunExplanation, options: str) -> Iterator[str]:

@@ -7,26 +7,30 @@ beginning, with the turn and without it. What was sampled is kept token by token
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.apps.evaluate.branches import Branches, BranchPoint, play_turns, read_trajectory
+from rlf.apps.evaluate.advantage import AdvantageReason, explain_advantage
+from rlf.apps.evaluate.branches import Branches, BranchPoint, play_points, read_trajectory
+from rlf.apps.evaluate.orders import TermOrder, find_orders, order_words
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
-from rlf.lineage.records import StoredTrajectory, TrajectoryFilter
+from rlf.lineage.records import TRAIN, StoredTrajectory, TrajectoryFilter
+from rlf.reports.pages.chart import Chart, Line, draw
+from rlf.reports.pages.render import render
 from rlf.reports.sheets import Sheet, decimal, percent, points, points_range, sheet_table
 from rlf.reports.statistics import Interval, wilson_interval
 from rlf.rollout.rollout import Prefix
 from rlf.runs.place import open_reader
-from rlf.types import Trajectory
+from rlf.types import Trajectory, Turn
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_CONFIDENCE = 0.95
+CONFIDENCE = 0.95
 """That no turn is named by chance, all turns of the trajectory together."""
 _LEAST = 0.2
 """Change below which a turn is not named: the last one always settles what was open."""
@@ -79,8 +83,10 @@ class Explanation(Jsonable):
     terms: tuple[TermShare, ...]
     group: tuple[float | None, ...]
     """Rewards of the trajectories of the same task in its step, its own included."""
-    advantage: float | None
-    """Mean over its tokens; None outside of training."""
+    orders: tuple[TermOrder, ...]
+    """Which weights of terms would change the order of the group."""
+    advantage: AdvantageReason | None
+    """From the group's rewards to each token's advantage, against what was stored; None outside of training."""
     num_samples: int
     turns: tuple[TurnWorth, ...]
     decided: int | None
@@ -109,9 +115,13 @@ def explain(
             f"{point.phase} {point.step}, {point.k} of {run_id}: it has no success to explain. Name another."
         )
     turns = [turn for turn in Prefix.choices(trajectory) if turn < len(trajectory.turns)]
-    played = play_turns(point, turns, stored, num_samples, at=at, runs_folder=runs_folder, command=command)
+    points = [replace(point, turn=turn) for turn in turns]
+    played = play_points(
+        run_id, lambda chat: points, stored, num_samples, at=at, runs_folder=runs_folder, command=command
+    )
     worths = find_worths(trajectory, played, is_right=success >= 1.0)
     sign = 1 if success >= 1.0 else -1
+    group = _read_group(stored, run_id, runs_folder)
     deciding = [one for one in worths if one.decides and sign * (one.after - one.before) > 0]
     return Explanation(
         of=point,
@@ -121,19 +131,20 @@ def explain(
         terms=tuple(
             TermShare(score.term, score.value, score.weight, score.contribution) for score in stored.scored.scores
         ),
-        group=_read_group(stored, run_id, runs_folder),
-        advantage=stored.summary.advantage,
+        group=tuple(one.summary.reward for one in group),
+        orders=find_orders(group),
+        advantage=explain_advantage(run_id, runs_folder, point.step, point.k) if point.phase == TRAIN else None,
         num_samples=num_samples,
         turns=tuple(worths),
         decided=max(deciding, key=lambda one: abs(one.after - one.before)).turn if deciding else None,
     )
 
 
-def _read_group(stored: StoredTrajectory, run_id: str, runs_folder: Path) -> tuple[float | None, ...]:
+def _read_group(stored: StoredTrajectory, run_id: str, runs_folder: Path) -> list[StoredTrajectory]:
     head = stored.summary
     with open_reader(runs_folder) as reader:
         wanted = TrajectoryFilter(phase=head.phase, step=head.step, task_id=head.task_id)
-        return tuple(one.reward for one in reader.trajectories(run_id, wanted))
+        return [one for one in reader.wholes(run_id, reader.trajectories(run_id, wanted)) if one is not None]
 
 
 def find_worths(trajectory: Trajectory, played: Sequence[Branches], *, is_right: bool) -> list[TurnWorth]:
@@ -143,33 +154,39 @@ def find_worths(trajectory: Trajectory, played: Sequence[Branches], *, is_right:
     (Bonferroni); of the last turn, whose end is known, from Wilson's of the other.
     """
     turns = trajectory.turns
-    confidence = 1 - (1 - _CONFIDENCE) / len(turns)
-    shares = [_share(one, confidence) for one in played]
+    confidence = 1 - (1 - CONFIDENCE) / len(turns)
+    shares = [share_of(one, confidence) for one in played]
     if len(played) == len(turns):
         end = float(is_right)
         shares.append((end, Interval(end, end)))
     found = []
-    for at, ((before, known), (after, then)) in enumerate(pairwise(shares)):
-        low = math.hypot(after - then.low, known.high - before)
-        high = math.hypot(then.high - after, before - known.low)
-        change = Interval(after - before - low, after - before + high)
-        found.append(TurnWorth(at + 1, _show(trajectory, at), before, after, change, played[at].run_id))
+    for at, (before, after) in enumerate(pairwise(shares)):
+        text = show_turn(turns[at], trajectory.answer if at == len(turns) - 1 else None)
+        found.append(TurnWorth(at + 1, text, before[0], after[0], change_of(before, after), played[at].run_id))
     return found
 
 
-def _share(played: Branches, confidence: float) -> tuple[float, Interval]:
+def share_of(played: Branches, confidence: float) -> tuple[float, Interval]:
+    """The share of right continuations. Raises RlfError where none could be scored."""
     num = played.num_played - played.num_unscorable
     if not num:
         raise RlfError(f"run {played.run_id}: none of {played.num_played} continuations could be scored; cannot say.")
     return played.num_right / num, wilson_interval(played.num_right, num, confidence)
 
 
-def _show(trajectory: Trajectory, at: int) -> str:
-    turn = trajectory.turns[at]
+def change_of(before: tuple[float, Interval], after: tuple[float, Interval]) -> Interval:
+    """Of `after - before`, by Newcombe (1998), method 10, from the intervals of either."""
+    (first, known), (second, then) = before, after
+    low = math.hypot(second - then.low, known.high - first)
+    high = math.hypot(then.high - second, first - known.low)
+    return Interval(second - first - low, second - first + high)
+
+
+def show_turn(turn: Turn, answer: str | None = None) -> str:
+    """Its calls, or its answer."""
     text = ", ".join(f"{record.call.name}({dict(record.call.arguments)})" for record in turn.calls)
     if not text:
-        is_last = at == len(trajectory.turns) - 1
-        text = " ".join((trajectory.answer if is_last and trajectory.answer is not None else turn.text).split())
+        text = " ".join((turn.text if answer is None else answer).split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
@@ -178,6 +195,23 @@ def explanation_view(found: Explanation) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    return Group(sheet_table(worth_sheet(found)), Text(), *(Text(line) for line in explanation_lines(found)))
+
+
+def explanation_page(found: Explanation) -> str:
+    """As one page, with the chance of success after each turn as a curve."""
+    of = found.of
+    return render(
+        "sheets.html",
+        title=f"why {of.phase} {of.step}, {of.k} of {of.run}",
+        lines=list(explanation_lines(found)),
+        charts=[draw(success_chart(found))],
+        sheets=[worth_sheet(found)],
+    )
+
+
+def worth_sheet(found: Explanation) -> Sheet:
+    """What each turn changed, as a table."""
     rows = tuple(
         (
             str(one.turn),
@@ -189,28 +223,47 @@ def explanation_view(found: Explanation) -> RenderableType:
         for one in found.turns
     )
     note = f"shares of {found.num_samples} continuations by {found.target}; 95 %, all turns together"
-    header = ("turn", "what it did", "before", "after", "change")
-    return Group(
-        sheet_table(Sheet("Chance of success", note, header, rows)), Text(), *(Text(line) for line in _lines(found))
-    )
+    return Sheet("Chance of success", note, ("turn", "what it did", "before", "after", "change"), rows)
 
 
-def _lines(found: Explanation) -> list[str]:
+def success_chart(found: Explanation) -> Chart:
+    """The chance of success after each turn, as a curve with 95 % intervals."""
+    first = found.turns[0].before if found.turns else found.success
+    places = [(0.0, first), *((float(one.turn), one.after) for one in found.turns)]
+    num = found.num_samples
+    known = places if found.turns and found.turns[-1].branches is None else places[:-1]
+    band = ((x, *wilson_interval(round(share * num), num)) for x, share in known)
+    return Chart("Chance of success after each turn", (Line("success", 0, tuple(places), tuple(band)),), share=True)
+
+
+def explanation_lines(found: Explanation) -> Iterator[str]:
+    """What decided, and how scores became an advantage, in words."""
     end = "right" if found.success >= 1.0 else "wrong"
     if found.decided is None:
-        decided = f"it ended {end}; cannot say which turn decided: no change is large and beyond chance"
+        yield f"it ended {end}; cannot say which turn decided: no change is large and beyond chance"
     else:
         one = found.turns[found.decided - 1]
-        decided = (
-            f"it ended {end}; turn {one.turn} decided: {percent(one.before)} before it, {percent(one.after)} after"
-        )
+        yield f"it ended {end}; turn {one.turn} decided: {percent(one.before)} before it, {percent(one.after)} after"
     terms = " + ".join(
         f"{one.weight:g} x {decimal(one.value)} ({one.term})" for one in found.terms if one.value is not None
     )
-    rewards = [reward for reward in found.group if reward is not None]
-    lines = [decided, f"reward {decimal(found.reward)} = {terms or 'no term has a value'}"]
-    if len(rewards) > 1:
-        mean = sum(rewards) / len(rewards)
-        advantage = "" if found.advantage is None else f", its advantage {decimal(found.advantage)}"
-        lines.append(f"its group: {len(rewards)} rewards, mean {decimal(mean)}{advantage}")
-    return lines
+    yield f"reward {decimal(found.reward)} = {terms or 'no term has a value'}"
+    if (reason := found.advantage) is not None:
+        rewards = sum(member.counts for member in reason.group)
+        yield (
+            f"its group: {rewards} rewards, mean {decimal(reason.group_mean)}, deviation {decimal(reason.group_std)}; "
+            f"{reason.algorithm}: {reason.formula}"
+        )
+        tokens = [value for value in reason.tokens if value is not None]
+        if reason.recomputed is None:
+            yield f"its advantage {decimal(reason.stored)}; it cannot be computed again: {reason.missing}"
+        else:
+            values = (
+                decimal(min(tokens))
+                if min(tokens) == max(tokens)
+                else (f"{decimal(min(tokens))} to {decimal(max(tokens))}")
+            )
+            same = {True: "as stored", False: f"stored was {decimal(reason.stored)}", None: "none was stored"}
+            state = same[reason.agrees]
+            yield f"its advantage {decimal(reason.recomputed)} ({state}): {values} for {len(tokens)} tokens"
+    yield from (order_words(one) for one in found.orders)

@@ -17,7 +17,6 @@ from rlf.runs import tools as load
 
 if TYPE_CHECKING:
     from rlf.apps.web.comparisons import PlanChange
-    from rlf.apps.web.why import AdvantageReason
     from rlf.runs.planning import PlanReport
     from rlf.runs.prompts import ShownPrompt
 
@@ -152,13 +151,6 @@ def _histogram(values: Sequence[int], num_bars: int = 20) -> tuple[tuple[int, in
     return tuple(counts.items())
 
 
-def explain_advantage(run: str, runs: str, step: int, k: int) -> AdvantageReason:
-    """Why a trajectory was trained with its advantage."""
-    from rlf.apps.web.why import explain_advantage
-
-    return explain_advantage(run, Path(runs), step, k)
-
-
 def make_schema(role: str) -> dict[str, Any]:
     """`rlf schema`: a second of work, for it reads the source of every kind."""
     from rlf.spec.schema import schema_of
@@ -168,7 +160,7 @@ def make_schema(role: str) -> dict[str, Any]:
 
 def _load_tasks() -> dict[str, Callable[..., Any]]:
     """The tasks here, and those of each app that has a page."""
-    own = (check_text, plan_text, show_prompt, show_data, explain_advantage, make_schema)
+    own = (check_text, plan_text, show_prompt, show_data, make_schema)
     pages = [importlib.import_module(f"rlf.apps.{name}.page") for name in sorted(apps_with_page())]
     return {task.__name__: task for tasks in (own, *(page.TASKS for page in pages)) for task in tasks}
 

@@ -18,7 +18,9 @@ from rlf.lineage.records import (
     TrajectoryOrder,
     TrajectorySummary,
 )
+from rlf.reports.pages.chart import Chart, Line
 from rlf.reports.pages.render import Side, side
+from rlf.reports.statistics import wilson_interval
 from rlf.reports.trace import find, find_flipped
 from rlf.runs.players import BRANCH_SECTION
 from rlf.runs.trajectories import Openings
@@ -283,7 +285,8 @@ class BranchLine:
 
     run_id: str
     turn: int
-    observation: str | None
+    change: str
+    """What was another in its last turns; empty: nothing."""
     num_played: int
     success: float | None
 
@@ -298,5 +301,20 @@ def find_branches(reader: Reader, run_id: str, place: tuple[str, int, int]) -> l
             continue
         for one in reader.evaluations(run.record.id):
             num = len(reader.trajectories(run.record.id))
-            found.append(BranchLine(run.record.id, of["turn"], of["observation"], num, one.metrics.get("success")))
+            change = "result" if of["observation"] is not None else "call" if of.get("sampled") is not None else ""
+            found.append(BranchLine(run.record.id, of["turn"], change, num, one.metrics.get("success")))
     return found
+
+
+def branch_charts(branches: Sequence[BranchLine]) -> list[Chart]:
+    """The chance of success after each turn, as `rlf why` and `rlf runs branch` found it; none for fewer than two."""
+    newest: dict[int, BranchLine] = {}
+    for one in branches:
+        if not one.change and one.success is not None:
+            newest.setdefault(one.turn, one)
+    if len(newest) < 2:
+        return []
+    shares = {turn: (one.success or 0.0, one.num_played) for turn, one in sorted(newest.items())}
+    band = tuple((float(turn), *wilson_interval(round(share * num), num)) for turn, (share, num) in shares.items())
+    line = Line("success", 0, tuple((float(turn), share) for turn, (share, _) in shares.items()), band)
+    return [Chart("Chance of success, by turns that are kept", (line,), share=True)]

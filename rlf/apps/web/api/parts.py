@@ -25,6 +25,7 @@ def routes(site: Site) -> Area:
         "rewards": _add_rewards,
         "worlds": _add_worlds,
         "bench": _add_benchmarks,
+        "evaluate": _add_explanations,
         "doctor": _add_machine,
         "init": _add_projects,
     }
@@ -156,6 +157,17 @@ def _add_data(area: Area, site: Site) -> None:
         """The first question of a spec as its model reads it, token by token."""
         site.files.path(spec)
         return site.fresh.read("show_prompt", spec=spec, overrides=[], deadline_s=_SLOW_S)
+
+
+def _add_explanations(area: Area, site: Site) -> None:
+    @area.read("/runs/{run}/why/{step}/{k}", task="explain_advantage")
+    def explain_advantage(run: str, step: int, k: int) -> Any:
+        """Why a training trajectory has its advantage: scores, weights, group and tokens, against what is stored."""
+        with site.reader() as reader:
+            run_id = reader.get_run(run).record.id
+        return site.fresh.read(
+            "explain_advantage", run=run_id, runs=str(site.runs_folder), step=step, k=k, deadline_s=_SLOW_S
+        )
 
 
 def _add_benchmarks(area: Area, site: Site) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Body, Depends, Query
 
 from rlf.apps.web.labels import TrajectoryLabel, read_labels, write_label
+from rlf.apps.web.paid import PaidNotRight, find_paid
 from rlf.apps.web.site import Area, Site
 from rlf.apps.web.trajectories import (
     QuestionAnswers,
@@ -19,14 +20,12 @@ from rlf.apps.web.trajectories import (
     read_tokens,
     read_trajectory,
 )
-from rlf.apps.web.why import PaidNotRight, find_paid
 from rlf.core.errors import RlfError
 from rlf.lineage.records import TrajectoryFilter, TrajectoryOrder
 from rlf.runs.trajectories import wanted_trajectories
 from rlf.types import Outcome, StopReason
 
 _FAILED = "failed"
-_WHY_S = 90
 
 
 def read_filter(
@@ -131,15 +130,6 @@ def routes(site: Site) -> Area:
     def list_labels() -> tuple[TrajectoryLabel, ...]:
         """The labels of people, the oldest first."""
         return tuple(read_labels(site.runs_folder).values())
-
-    @area.read("/runs/{run}/why/{step}/{k}", task="explain_advantage")
-    def explain_advantage(run: str, step: int, k: int) -> Any:
-        """Why a training trajectory has its advantage: scores, weights, group and tokens, against what is stored."""
-        with site.reader() as reader:
-            run_id = reader.get_run(run).record.id
-        return site.fresh.read(
-            "explain_advantage", run=run_id, runs=str(site.runs_folder), step=step, k=k, deadline_s=_WHY_S
-        )
 
     @area.read("/runs/{run}/paid")
     def find_paid_trajectories(run: str, limit: Annotated[int, Query(ge=1, le=200)] = 50) -> PaidNotRight:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -15,17 +15,18 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from rlf.apps.web.api.trajectories import read_filter
 from rlf.apps.web.labels import read_labels
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
+from rlf.apps.web.paid import find_paid
 from rlf.apps.web.trajectories import (
     QuestionAnswers,
     Token,
     TrajectoryList,
+    branch_charts,
     find_branches,
     page_trajectories,
     read_answers,
     read_tokens,
     read_trajectory,
 )
-from rlf.apps.web.why import find_paid
 from rlf.core.errors import RlfError
 from rlf.lineage.records import TRAIN, TrajectoryOrder
 from rlf.rewards.judging.drift import LABELS, label_id
@@ -192,6 +193,7 @@ def show_trajectory(
         "begin": begin,
         "per_page": _MAX_TOKENS,
         "branches": branches,
+        "charts": [asdict(chart) for chart in branch_charts(branches)],
         "label": read_labels(site.runs_folder).get(label_id(run.record.id, phase, step, k)),
         "queue": queue,
         "certificate": certificate,
