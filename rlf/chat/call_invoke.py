@@ -130,7 +130,7 @@ class InvokeScan(Scan):
         """Reads one call; returns the position after it, None where a closing tag is missing."""
         text, name, position = self.text, self.read_name(invoke[1]), invoke.end()
         arguments: dict[str, Any] = {}
-        fault = None if name.strip() else _fault_of(self.grammar, FailureClass.MISSING_NAME)
+        fault = None if name.strip() else CallFault(kind := FailureClass.MISSING_NAME, self.grammar.messages[kind])
         while parameter := self.forms.parameter.match(text, position):
             end = self.value_end(parameter[2]).search(text, parameter.end())
             if end is None or end[1] is None:
@@ -166,10 +166,6 @@ def write_invoke(call: ToolCall, section: str, prefix: str, write: Callable[[str
         attributes, text = write(key, value)
         lines.append(f'<{prefix}parameter name="{key}"{attributes}>{text}</{prefix}parameter>')
     return "\n".join([*lines, f"</{prefix}invoke>", f"</{section}>"])
-
-
-def _fault_of(grammar: Grammar, kind: FailureClass) -> CallFault:
-    return CallFault(kind, grammar.messages[kind])
 
 
 def _parameter_fault(key: str, value: Any, arguments: Mapping[str, Any]) -> CallFault | None:

@@ -137,13 +137,11 @@ def _refuse_spaces(arguments: Sequence[str]) -> None:
     for at, argument in enumerate(arguments):
         if argument.startswith("="):
             key, value = arguments[at - 1] if at else "KEY", argument[1:] or "".join(arguments[at + 1 : at + 2])
-        elif argument.endswith("=") and at + 1 < len(arguments) and not _stands_alone(arguments[at + 1]):
+        elif argument.endswith("=") and at + 1 < len(arguments):
             key, value = argument[:-1], arguments[at + 1]
+            if is_override(value) or Path(value).suffix in (".yaml", ".yml", ".json"):
+                continue
         else:
             continue
         meant = shlex.quote(f"{key}={value or 'VALUE'}")
         raise RlfError(f"an override has no spaces around `=`. Write {meant}.")
-
-
-def _stands_alone(argument: str) -> bool:
-    return is_override(argument) or Path(argument).suffix in (".yaml", ".yml", ".json")

@@ -255,9 +255,11 @@ class Redactor:
         self._escaped = _any_of({unescape_fully(form).text for form in forms})
         self._by_head: dict[str, list[str]] = {}
         for form in forms:
-            self._by_head.setdefault(_head_of(form), []).append(form)
+            # secret also where the rest is cut off, and no word that stands there by chance
+            head = form[: max(_MIN_HEAD, (len(form) + 1) // 2)]
+            self._by_head.setdefault(head, []).append(form)
         self._heads = _any_of(self._by_head)
-        self._cores = sorted(set(map(_core_of, self._by_head)))
+        self._cores = sorted({max(_PLAIN_RUN.findall(head), key=len, default="") for head in self._by_head})
         self._reach = MAX_ESCAPED_CHARS * max(map(len, forms), default=0)
         """How far from its core a form may begin or end."""
 
@@ -425,16 +427,6 @@ def _merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             merged.append((start, end))
     return merged
-
-
-def _core_of(form: str) -> str:
-    """The longest part of a form that no language escapes: no text without it holds the form."""
-    return max(_PLAIN_RUN.findall(form), key=len, default="")
-
-
-def _head_of(form: str) -> str:
-    """What of a form is secret also where the rest is cut off: a half, and no word that stands there by chance."""
-    return form[: max(_MIN_HEAD, (len(form) + 1) // 2)]
 
 
 def _common_length(text: str, start: int, form: str) -> int:

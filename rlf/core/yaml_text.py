@@ -104,14 +104,11 @@ def _as_json(value: Any, converted: dict[int, Any]) -> Any:
         found: Any = {} if isinstance(value, dict) else []
         converted[id(value)] = found
         if isinstance(value, dict):
-            found |= {_as_key(key): _as_json(child, converted) for key, child in value.items()}
+            for key, child in value.items():
+                found[clean(key) if isinstance(key, str) else json.dumps(key)] = _as_json(child, converted)
         else:
             found += [_as_json(child, converted) for child in value]
     return converted[id(value)]
-
-
-def _as_key(key: Any) -> str:
-    return clean(key) if isinstance(key, str) else json.dumps(key)
 
 
 def dump_yaml(value: Any) -> str:

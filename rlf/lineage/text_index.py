@@ -57,7 +57,10 @@ class TextIndex:
                 )
                 known = self._read_known(connection, run_id)
                 query = _make_query(connection, text)
-                found = set() if query is None else _find_matching(connection, query)
+                matching = (
+                    () if query is None else connection.execute("SELECT rowid FROM words WHERE words MATCH ?", (query,))
+                )
+                found = {row[0] for row in matching}
         except sqlite3.Error:
             yield from heads
             return
@@ -142,7 +145,3 @@ def _find_terms(connection: sqlite3.Connection, pattern: str) -> list[str] | Non
     rows = connection.execute("SELECT term FROM vocabulary WHERE term LIKE ? LIMIT ?", (pattern, _MAX_TERMS + 1))
     found = [f'"{term}"' for (term,) in rows]
     return None if len(found) > _MAX_TERMS else found
-
-
-def _find_matching(connection: sqlite3.Connection, query: str) -> set[int]:
-    return {row[0] for row in connection.execute("SELECT rowid FROM words WHERE words MATCH ?", (query,))}

@@ -122,7 +122,11 @@ def card_markdown(card: Card) -> str:
     """The card as the README of a model's folder."""
     record = card.report.run.record
     spec = record.plan["spec"]
-    rows = [(visible(term["name"]), visible(_term_kind(term)), _shown_weight(term)) for term in spec.get("rewards", ())]
+    rows = []
+    for term in spec.get("rewards", ()):
+        kind = ": ".join(str(term[key]) for key in ("kind", "rule") if term.get(key))
+        weight = "hidden, never trained on" if term.get("hidden") else _compact_value(term.get("weight", 1.0))
+        rows.append((visible(term["name"]), visible(kind), weight))
     parts = [
         _front_matter(card, spec),
         f"# {visible(record.name)}",
@@ -189,14 +193,6 @@ def _show_tools(spec: Mapping[str, Any]) -> str:
         arguments = ", ".join(schema.get("properties", {})) or "none"
         rows.append((visible(tool["name"]), visible(tool["description"]), visible(arguments)))
     return _make_sheet("Tools", ("tool", "what it does", "arguments"), rows) if rows else "## Tools\n\nNone."
-
-
-def _shown_weight(term: Mapping[str, Any]) -> str:
-    return "hidden, never trained on" if term.get("hidden") else _compact_value(term.get("weight", 1.0))
-
-
-def _term_kind(term: Mapping[str, Any]) -> str:
-    return ": ".join(str(term[key]) for key in ("kind", "rule") if term.get(key))
 
 
 def _show_training(card: Card, spec: Mapping[str, Any]) -> str:

@@ -6,9 +6,12 @@ import asyncio
 import ctypes
 import inspect
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from contextvars import Context
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from rlf.core import RlfError
@@ -40,8 +43,8 @@ class TookTooLong(Exception):
 class OwnFunction:
     """`async def` runs on the event loop, any number at once; anything else on a thread, one call at a time.
 
-    A call that is not over in time is left behind. Its thread is asked to end, which stops whatever runs Python; what
-    waits in C ends when it wakes.
+    A call that is not over in time is left behind with its thread, which is asked to end: this stops whatever runs
+    Python; what waits in C ends when it wakes.
     """
 
     def __init__(self, name: str, timeout_s: float) -> None:
@@ -51,6 +54,7 @@ class OwnFunction:
         self.parameters = inspect.signature(self.function).parameters
         self._timeout_s = timeout_s
         self._one_at_a_time = asyncio.Lock()
+        self._thread: _CallingThread | None = None
         self._num_hung = 0
 
     def taken(self, offered: Mapping[str, Any], *, after: int = 0) -> dict[str, Any]:
@@ -78,19 +82,37 @@ class OwnFunction:
                 )
             loop = asyncio.get_running_loop()
             over: asyncio.Future[_Result] = loop.create_future()
-            thread = threading.Thread(target=_run_on_thread, args=(call, loop, over), daemon=True)
-            thread.start()
+            if self._thread is None or not self._thread.is_alive():  # as in a fork, which has one thread only
+                self._thread = _CallingThread(self)
+            thread = self._thread
+            thread.calls.put(partial(_run_on_thread, call, loop, over))
             try:
                 await asyncio.wait((over,), timeout=self._timeout_s)
             finally:
                 if not over.done():  # late, or nobody waits for it any more
                     self._num_hung += 1
                     over.add_done_callback(self._ended_after_all)
+                    self._thread = None
+                    thread.calls.put(None)
                     _stop_thread(thread)
             return _read_result(over, self._timeout_s)
 
     def _ended_after_all(self, _: asyncio.Future[_Result]) -> None:
         self._num_hung -= 1
+
+
+class _CallingThread(threading.Thread):
+    """Makes the calls that it is given, one after the other, until it is given None or its owner is gone."""
+
+    def __init__(self, owner: object) -> None:
+        super().__init__(daemon=True)
+        self.calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        weakref.finalize(owner, self.calls.put, None).atexit = False
+        self.start()
+
+    def run(self) -> None:
+        while (call := self.calls.get()) is not None:
+            Context().run(call)  # what a call sets is not there in the next
 
 
 def _run_on_thread(call: Callable[[], Any], loop: asyncio.AbstractEventLoop, over: asyncio.Future[_Result]) -> None:
