@@ -21,10 +21,10 @@ from contextlib import closing
 from pathlib import Path
 
 from rlf.apps.keep.proof import ClaimState, verify_model
+from rlf.apps.share.export import export_model
 from rlf.apps.share.proof import write_proof
 from rlf.core.errors import RlfError
 from rlf.core.identity import hash_path
-from rlf.runs.exports import export_model
 from rlf.runs.start import run
 
 ROOT = Path(__file__).parents[1]

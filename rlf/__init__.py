@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rlf.apps.evaluate.python import evaluate
     from rlf.apps.formats.python import parse, render
     from rlf.apps.rewards.python import score, try_rewards
+    from rlf.apps.serve.python import serve
     from rlf.apps.share.python import export
     from rlf.apps.tools.python import try_tools
     from rlf.core.errors import RlfError, RunError, SpecError
@@ -30,6 +31,7 @@ _HOMES = {
     "apps.evaluate.python": ("evaluate",),
     "apps.formats.python": ("parse", "render"),
     "apps.rewards.python": ("score", "try_rewards"),
+    "apps.serve.python": ("serve",),
     "apps.share.python": ("export",),
     "apps.tools.python": ("try_tools",),
     "core.errors": ("RlfError", "RunError", "SpecError"),
@@ -61,6 +63,7 @@ __all__ = [
     "resume",
     "run",
     "score",
+    "serve",
     "sweep",
     "try_rewards",
     "try_tools",

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -86,8 +87,8 @@ def stopped(trained):
 
 def test_the_public_names_are_these():
     functions = (
-        "check compare evaluate export list_runs load_run load_tools parse plan_run render resume run score sweep "
-        "try_rewards try_tools"
+        "check compare evaluate export list_runs load_run load_tools parse plan_run render resume run score serve "
+        "sweep try_rewards try_tools"
     )
     types = "Check RlfError Rows Run RunError Scored SpecError Tool Trajectory"
     assert sorted(rlf.__all__) == sorted([*functions.split(), *types.split(), "__version__"])
@@ -294,6 +295,9 @@ def test_the_examples_of_the_guide_run_in_order(tmp_path, monkeypatch):
                 exec(compile(text, cell, "exec"), names)
     assert "ok 42" in printed.getvalue() and "train.algorithm" in printed.getvalue()
     assert [run.seed for run in names["seeds"]] == [2, 3] and Path("model", "config.json").is_file()
+    assert f"{names['served'].url} model" in printed.getvalue()
+    with pytest.raises(OSError):  # the server is gone with its block
+        urllib.request.urlopen(f"{names['served'].url}/models")
     assert names["from_notebook"].spec["tools"][-1]["target"]["callable"].endswith(":halve")
     assert names["wrong"].faults and names["run"].step == names["other"].step == 2
 

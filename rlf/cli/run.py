@@ -108,6 +108,9 @@ def run(
     sweep: Annotated[
         Path | None, typer.Option("--sweep", metavar="FILE", help="Run once for each member of a sweep file.")
     ] = None,
+    at_once: Annotated[
+        int, typer.Option("--at-once", min=1, help="Runs of a sweep side by side, each with cores or a GPU of its own.")
+    ] = 1,
     record: Annotated[
         bool, typer.Option("--record", help="Write every tool call and its result to the run's tool_calls.jsonl.")
     ] = False,
@@ -136,9 +139,10 @@ def run(
         from rlf.runs.plans import members_of
         from rlf.runs.sweeps import run_sweep
 
-        watch_sweep(
-            "run", partial(run_sweep, files, *members_of(overrides, sweep, commas=multirun)), runs_folder, as_json
-        )
+        work = partial(run_sweep, files, *members_of(overrides, sweep, commas=multirun), at_once=at_once)
+        watch_sweep("run", work, runs_folder, as_json)
+    if at_once > 1:
+        raise RlfError("--at-once goes with a sweep. Write e.g. `-m seed=0,1,2 --at-once 2`.")
 
     try:
         watch("run", partial(start.run, files, overrides, record=record, replay=replay), runs_folder, as_json=as_json)

@@ -307,12 +307,14 @@ def sweep(
     grid: Mapping[str, Sequence[Any]],
     overrides: Overrides = (),
     *,
+    at_once: int = 1,
     on_event: Callable[[RunEvent], None] | None = None,
     runs_folder: AnyPath = DEFAULT_RUNS,
 ) -> list[Run]:
-    """Trains one run for each combination of values, one after the other: `rlf run SPEC -m KEY=A,B`.
+    """Trains one run for each combination of values: `rlf run SPEC -m KEY=A,B`.
 
     Args:
+        at_once: how many run side by side, each in a process of its own, without events.
         grid: the values of each key, e.g. `{"seed": [0, 1, 2]}`; the last key varies fastest.
 
     Returns: the runs that were begun, in order, those that failed included; `rlf.compare` takes them.
@@ -331,7 +333,7 @@ def sweep(
     axes_text = [f"{axis[0].partition('=')[0]}={','.join(text.partition('=')[2] for text in axis)}" for axis in axes]
     command = ["rlf", "run", *map(str, files), *texts, "-m", *axes_text, "--runs", str(folder)]
     with as_command(), stops.heeded():
-        done = run_sweep(files, texts, members, runs_folder=folder, watcher=watcher, command=command)
+        done = run_sweep(files, texts, members, runs_folder=folder, watcher=watcher, command=command, at_once=at_once)
     if done.status is RunStatus.INTERRUPTED:
         raise KeyboardInterrupt(f"sweep {done.run_id} stopped; continue it with rlf.resume({done.run_id!r})")
     return [load_run(member.run_id, runs_folder=folder) for member in done.members if member.run_id is not None]

@@ -1,4 +1,4 @@
-"""Sweeps: many runs of one spec, each with overrides of its own, one after the other, under one run of the lineage.
+"""Sweeps: many runs of one spec, each with overrides of its own, under one run of the lineage.
 
 Every member is checked before the first starts. A member that fails does not stop the others; Ctrl-C stops them all.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,13 @@ from rlf.core.text import describe
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.records import SWEEP, FileRecord, ParentKind, RunRecord
+from rlf.lineage.records import SWEEP, FileRecord, ParentKind, Run, RunRecord
 from rlf.lineage.run import Heartbeat, begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_to_json
+from rlf.processes.child import describe_exit
 from rlf.runs.changes import accept, as_they_are, find_changes, refuse_changes
+from rlf.runs.members import INTERRUPTED, find_gpus, refuse_too_many, run_apart
 from rlf.runs.place import check_runs_folder, open_lineage, open_reader
 from rlf.runs.plans import PlacedPlan, check_members
 from rlf.runs.provenance import code_patch, hide_secrets, made_here
@@ -94,12 +98,14 @@ def run_sweep(
     runs_folder: Path,
     watcher: Watcher,
     command: Sequence[str],
+    at_once: int = 1,
 ) -> SweepOutcome:
     """Checks every member of a sweep and runs them.
 
     Args:
         overrides: what all members share.
         members: what each one has of its own.
+        at_once: how many run side by side; more than one in processes of their own, whose events no view sees.
 
     Raises:
         SpecError: a member's input is wrong; nothing was started.
@@ -107,6 +113,7 @@ def run_sweep(
     check_runs_folder(runs_folder)
     placed = [found.fit_here() for _, found in check_members(files, overrides, members)]
     plans = [found.plan for found in placed]
+    refuse_too_many(at_once, plans)
     base = ["rlf", "run", *map(str, files), *overrides]
     with open_lineage(runs_folder, create=True, url=plans[0].spec.lineage.url) as store:
         hide_secrets(store, plans)
@@ -122,7 +129,10 @@ def run_sweep(
                 parent=Parent(record.id, ParentKind.SWEEP),
             )
 
-        return _drive_sweep(store, record.id, members, work, watcher, {})
+        run = partial(_run_members, work, watcher)
+        if at_once > 1:
+            run = partial(_run_members_apart, Reader(store), record, at_once, find_gpus(plans), watcher)
+        return _drive_sweep(store, record.id, members, run, {})
 
 
 def resume_sweep(
@@ -151,8 +161,7 @@ def resume_sweep(
         if stored.status is RunStatus.FINISHED:
             raise RlfError(f"sweep {sweep_id}: finished already; nothing is left to resume.")
         planned: list[dict[str, Any]] = stored.record.plan["members"]
-        own = [run for run in reversed(reader.list_runs()) if run.record.parent_id == sweep_id]
-        run_by_hash = {run.record.plan_hash: run for run in own if run.record.parent_kind is ParentKind.SWEEP}
+        run_by_hash = _runs_by_hash(reader, sweep_id)
         places = Places.of(stored.record, store)
         changes = find_changes(reader, stored.record, None, places, at_step=stored.last_step)
         refuse_changes(sweep_id, changes, 0, accepts=accept_changes)
@@ -161,32 +170,51 @@ def resume_sweep(
         members = [tuple(item["overrides"]) for item in planned]
 
         def work(member: Member) -> RunOutcome:
-            item = planned[member.number - 1]
-            begun = run_by_hash.get(item["plan_hash"])
-            if begun is not None:
-                return resume(
-                    begun.record.id,
-                    runs_folder=runs_folder,
-                    view=watcher.view,
-                    command=command,
-                    accept_changes=accept_changes,
-                    take_over=take_over,
-                )
-            return start(
-                PlacedPlan(as_they_are(restore_plan(stored.record, places, item["plan"]), places)),
-                runs_folder=runs_folder,
-                view=watcher.view,
-                command=shlex.split(item["command"]),
-                parent=Parent(sweep_id, ParentKind.SWEEP),
-                cwd=places.cwd,
-            )
+            given = {"accept_changes": accept_changes, "take_over": take_over}
+            return run_stored_member(runs_folder, sweep_id, member.number, watcher.view, command, **given)
 
         done = {
             number: MemberOutcome(members[number - 1], begun.record.id, RunStatus.FINISHED)
             for number, item in enumerate(planned, start=1)
             if (begun := run_by_hash.get(item["plan_hash"])) is not None and begun.status is RunStatus.FINISHED
         }
-        return _drive_sweep(store, sweep_id, members, work, watcher, done)
+        return _drive_sweep(store, sweep_id, members, partial(_run_members, work, watcher), done)
+
+
+def run_stored_member(
+    runs_folder: Path,
+    sweep_id: str,
+    number: int,
+    view: View = lambda info: lambda event: None,
+    command: Sequence[str] = (),
+    *,
+    accept_changes: bool = False,
+    take_over: bool = False,
+) -> RunOutcome:
+    """Starts a member as its sweep's record has it, or continues it where it has begun."""
+    with open_lineage(runs_folder) as store:
+        reader = Reader(store)
+        sweep = reader.get_run(sweep_id).record
+        item, places = sweep.plan["members"][number - 1], Places.of(sweep, store)
+        begun = _runs_by_hash(reader, sweep_id).get(item["plan_hash"])
+        plan = as_they_are(restore_plan(sweep, places, item["plan"]), places)
+    if begun is not None:
+        given = {"accept_changes": accept_changes, "take_over": take_over}
+        return resume(begun.record.id, runs_folder=runs_folder, view=view, command=command, **given)
+    return start(
+        PlacedPlan(plan),
+        runs_folder=runs_folder,
+        view=view,
+        command=shlex.split(item["command"]),
+        parent=Parent(sweep_id, ParentKind.SWEEP),
+        cwd=places.cwd,
+    )
+
+
+def _runs_by_hash(reader: Reader, sweep_id: str) -> dict[str, Run]:
+    """The members that have begun, by the hash of their plan."""
+    own = [run.record for run in reversed(reader.list_runs()) if run.record.parent_id == sweep_id]
+    return {record.plan_hash: reader.get_run(record.id) for record in own if record.parent_kind is ParentKind.SWEEP}
 
 
 def is_sweep(name: str, runs_folder: Path) -> bool:
@@ -202,28 +230,29 @@ def _drive_sweep(
     store: Store,
     sweep_id: str,
     members: Sequence[Overrides],
-    work: Callable[[Member], RunOutcome],
-    watcher: Watcher,
-    done: dict[int, MemberOutcome],
+    run: Callable[[Sequence[Member]], Iterator[tuple[int, MemberOutcome]]],
+    done: Mapping[int, MemberOutcome],
 ) -> SweepOutcome:
     """Runs the members that are not done, and writes down how the sweep ended."""
-    outcomes: list[MemberOutcome] = []
+    ended = dict(done)
+    left = [Member(at, len(members), own) for at, own in enumerate(members, start=1) if at not in done]
     status = RunStatus.INTERRUPTED
     lost: list[LeaseLost] = []
     try:
-        with Heartbeat(store, sweep_id, lost.append):
-            for number, own in enumerate(members, start=1):
+        with Heartbeat(store, sweep_id, lost.append), closing(run(left)) as running:  # type: ignore[type-var]
+            for number, outcome in running:
+                ended[number] = outcome
                 if lost:
                     raise lost[0]
-                outcomes.append(done.get(number) or _run_member(Member(number, len(members), own), work, watcher))
-                if not _is_over(outcomes[-1]):
+                if not _is_over(outcome):
                     break
             else:
-                ends = {outcome.status for outcome in outcomes}
+                ends = {outcome.status for outcome in ended.values()}
                 status = next(end for end in _GRAVEST_FIRST if end in ends)
     except KeyboardInterrupt:
         logger.info("sweep %s: interrupted between the steps of two runs", sweep_id)
     finally:
+        outcomes = [ended[number] for number in sorted(ended)]
         finished = sum(outcome.status is RunStatus.FINISHED for outcome in outcomes)
         with Recorder(store, sweep_id) as recorder:
             recorder(RunFinished(status, finished, _explain_end(status, outcomes, len(members), finished)))
@@ -252,21 +281,46 @@ def _is_over(outcome: MemberOutcome) -> bool:
     return outcome.status is not RunStatus.INTERRUPTED or outcome.error is not None
 
 
-def _run_member(member: Member, work: Callable[[Member], RunOutcome], watcher: Watcher) -> MemberOutcome:
-    """Runs one member; its failure is reported and ends no other."""
-    watcher.begin(member)
-    try:
-        ended = work(member)
-        outcome = MemberOutcome(member.overrides, ended.run_id, ended.status, ended.spent)
-    except BrokenPipeError:  # nobody reads what the views print any more
-        raise
-    except RlfError as error:
-        outcome = MemberOutcome(member.overrides, None, RunStatus.FAILED, str(error))
-    except Exception as error:
-        logger.exception("member %d of the sweep: a defect of rlf or of the user's code", member.number)
-        outcome = MemberOutcome(member.overrides, None, RunStatus.FAILED, describe(error))
-    watcher.end(member, outcome)
-    return outcome
+def _run_members(
+    work: Callable[[Member], RunOutcome], watcher: Watcher, members: Sequence[Member]
+) -> Iterator[tuple[int, MemberOutcome]]:
+    """Runs members one after the other; the failure of one is reported and ends no other."""
+    for member in members:
+        watcher.begin(member)
+        try:
+            ended = work(member)
+            outcome = MemberOutcome(member.overrides, ended.run_id, ended.status, ended.spent)
+        except BrokenPipeError:  # nobody reads what the views print any more
+            raise
+        except RlfError as error:
+            outcome = MemberOutcome(member.overrides, None, RunStatus.FAILED, str(error))
+        except Exception as error:
+            logger.exception("member %d of the sweep: a defect of rlf or of the user's code", member.number)
+            outcome = MemberOutcome(member.overrides, None, RunStatus.FAILED, describe(error))
+        watcher.end(member, outcome)
+        yield member.number, outcome
+
+
+def _run_members_apart(
+    reader: Reader, sweep: RunRecord, at_once: int, gpus: Sequence[str], watcher: Watcher, members: Sequence[Member]
+) -> Iterator[tuple[int, MemberOutcome]]:
+    """Runs members side by side, in processes; how one ended is read from the lineage."""
+    by_number = {member.number: member for member in members}
+    runs_folder = Path(sweep.folder).parent
+    for number, code in run_apart(sweep.id, list(by_number), at_once, gpus, runs_folder):
+        member = by_number[number]
+        if code is None:
+            watcher.begin(member)
+            continue
+        run = _runs_by_hash(reader, sweep.id).get(sweep.plan["members"][number - 1]["plan_hash"])
+        error = f"its process ended with {describe_exit(code)}" if code and code != INTERRUPTED else None
+        if run is None or run.status is RunStatus.RUNNING:
+            outcome = MemberOutcome(member.overrides, None if run is None else run.record.id, RunStatus.FAILED, error)
+        else:
+            error = None if code == INTERRUPTED else run.error or error
+            outcome = MemberOutcome(member.overrides, run.record.id, run.status, error)
+        watcher.end(member, outcome)
+        yield number, outcome
 
 
 def _make_record(

@@ -212,7 +212,7 @@ def test_questions_without_answers_are_scored_by_the_rewards_that_need_none(trai
 
 
 def test_an_evaluation_is_no_run_that_was_trained(trained):
-    from rlf.runs.forks import fork, reproduce
+    from rlf.apps.keep.forks import fork, reproduce
 
     runs, run_id = trained
     (found,) = tried(runs, run_id, asked=EvaluationOptions(overrides=FEW)).run_ids
@@ -225,7 +225,7 @@ def test_an_evaluation_is_no_run_that_was_trained(trained):
 
 
 def test_the_model_of_an_evaluation_is_that_of_its_run(trained, tmp_path):
-    from rlf.runs.exports import export_model
+    from rlf.apps.share.export import export_model
 
     runs, run_id = trained
     (found,) = tried(runs, run_id, asked=EvaluationOptions(overrides=FEW)).run_ids

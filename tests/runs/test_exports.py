@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlf.apps.share.export import export_model
 from rlf.chat.encoding import load_tokenizer
 from rlf.core import RlfError, hash_path
 from rlf.engines.local.model import load_model, save_model
 from rlf.lineage import Reader, start_run
 from rlf.lineage.graph import read_graph
-from rlf.runs.exports import ORIGIN, PROCESSOR_FILES, export_model
+from rlf.runs.exports import ORIGIN, PROCESSOR_FILES
 from rlf.runs.place import open_lineage
 from rlf.spec.model_files import model_location
 from rlf.spec.models import LoraSpec

@@ -8,13 +8,13 @@ import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from rlf.apps.keep.forks import fork
+from rlf.apps.share.export import export_model
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.engines.saved_model import find_damage
 from rlf.lineage import Reader, start_run
 from rlf.lineage.graph import read_graph
-from rlf.runs.exports import export_model
-from rlf.runs.forks import fork
 from rlf.runs.place import open_lineage
 from rlf.types import CheckpointSaved
 

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.apps.keep.proof import ClaimState, verify_model
+from rlf.apps.share.export import export_model
 from rlf.apps.share.proof import write_proof
 from rlf.cli import app
 from rlf.core.identity import hash_path
-from rlf.runs.exports import export_model
 
 from .test_edits import a_run
 

@@ -67,7 +67,7 @@ def test_a_run_of_a_copied_project_is_reproduced_bit_for_bit_and_a_package_that_
         connection.execute(update(tables.runs).where(tables.runs.c.id == run_id).values(packages=packages))
         run_id = Reader(store).get_run("latest").record.id
         reproduction = RunOutcome(run_id, RunStatus.FINISHED, 2, read_verdict(Reader(store), run_id))
-    monkeypatch.setattr("rlf.runs.forks.reproduce", lambda *_, **__: reproduction)
+    monkeypatch.setattr("rlf.apps.keep.forks.reproduce", lambda *_, **__: reproduction)
     differing = rlf("runs", "reproduce", run_id, "--verify", "--runs", runs)
     assert (differing.exit_code, equals in differing.stdout) == (3, True)
     assert f"differs: package torch  9.9 → {provenance.packages()['torch']}" in differing.stdout

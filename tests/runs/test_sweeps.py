@@ -1,6 +1,7 @@
 """Sweeps end to end: members checked together, run one by one, resumed."""
 
 import signal
+from typing import ClassVar
 
 import pytest
 
@@ -9,7 +10,7 @@ from rlf.data import tasks
 from rlf.data.tasks import load_tasks
 from rlf.lineage import Reader
 from rlf.reports.sweep import read_sweep
-from rlf.runs import provenance
+from rlf.runs import members, provenance
 from rlf.runs.changes import InputsChanged
 from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_members
@@ -30,10 +31,11 @@ class Watching:
         return Watcher(lambda info: self.at, self.begun.append, lambda member, outcome: self.ended.append(outcome))
 
 
-def start(small, folder, members, watching=None, overrides=("train.steps=1",)):
+def start(small, folder, members, watching=None, overrides=("train.steps=1",), at_once=1):
     watcher = (watching or Watching()).watcher
     overrides = [*TINY, *overrides]
-    return run_sweep(small[0], overrides, members, runs_folder=folder, watcher=watcher, command=["rlf", "run", "-m"])
+    given = {"watcher": watcher, "command": ["rlf", "run", "-m"], "at_once": at_once}
+    return run_sweep(small[0], overrides, members, runs_folder=folder, **given)
 
 
 def runs_of(folder):
@@ -64,6 +66,96 @@ def test_each_member_is_a_run_whose_parent_is_the_sweep(spec, tmp_path):
     assert is_sweep(outcome.run_id, tmp_path) and not is_sweep(first.record.id, tmp_path)
     with pytest.raises(RlfError, match="finished already"):
         resume_sweep(outcome.run_id, runs_folder=tmp_path, watcher=watching.watcher, command=["rlf"])
+
+
+def figures_of(folder):
+    """What runs measured, without what depends on the machine."""
+    with open_lineage(folder) as store:
+        reader = Reader(store)
+        runs = [run for run in reader.list_runs() if run.record.engine != "sweep"]
+        kept = ("reward", "success", "policy", "loss")
+        return {
+            run.record.command.split()[-1]: [
+                [step.step, {name: value for name, value in step.metrics.items() if name.startswith(kept)}]
+                for step in [*reader.steps(run.record.id), *reader.evaluations(run.record.id)]
+            ]
+            for run in runs
+        }
+
+
+def test_members_side_by_side_have_the_numbers_of_those_one_after_the_other(spec, tmp_path, monkeypatch):
+    monkeypatch.setattr(members.stops, "usable_cores", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    watching = Watching()
+    seeds = [("seed=0",), ("seed=1",)]
+    beside = start(spec, tmp_path / "beside", seeds, watching, at_once=2)
+    assert (beside.status, [member.overrides for member in beside.members]) == (RunStatus.FINISHED, seeds)
+    assert len(watching.begun) == len(watching.ended) == 2
+    assert start(spec, tmp_path / "after", seeds).status is RunStatus.FINISHED
+    assert figures_of(tmp_path / "beside") == figures_of(tmp_path / "after") != {}
+    assert {run.record.parent_id for run in runs_of(tmp_path / "beside")} == {beside.run_id, None}
+
+
+def test_more_members_at_once_than_places_are_refused(spec, tmp_path, monkeypatch):
+    monkeypatch.setattr(members.stops, "usable_cores", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(RlfError, match="got 3; expected at most 2: 2 cores are here"):
+        start(spec, tmp_path, [("seed=0",), ("seed=1",)], at_once=3)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7,9")
+    with pytest.raises(RlfError, match="got 4; expected at most 3: 3 GPUs are here"):
+        start(spec, tmp_path, [("seed=0",), ("seed=1",)], at_once=4)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Spawned:
+    """A process that ends with its number once it is asked a second time; SIGINT ends it with 130."""
+
+    all: ClassVar[list] = []
+
+    def __init__(self, command, env, **others):
+        self.number, self.gpu, self.cores = int(command[5]), env.get("CUDA_VISIBLE_DEVICES"), command[7:]
+        self.asked, self.signals = 0, []
+        self.all.append(self)
+
+    def poll(self):
+        self.asked += 1
+        return self.number if self.asked > 1 and not self.signals else None
+
+    def send_signal(self, number):
+        self.signals.append(number)
+
+    def wait(self):
+        return 130
+
+
+@pytest.fixture
+def spawned(monkeypatch):
+    monkeypatch.setattr(Spawned, "all", [])
+    monkeypatch.setattr(members.subprocess, "Popen", Spawned)
+    monkeypatch.setattr(members, "_LOOK_S", 0)
+    return Spawned.all
+
+
+def test_no_more_members_run_than_wanted_and_each_has_a_gpu_and_cores_of_its_own(spawned, tmp_path, monkeypatch):
+    monkeypatch.setattr(members.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3, 4}, raising=False)
+    alive, most = {}, 0
+    for number, code in members.run_apart("s", [1, 2, 3, 4], 2, ["4", "7"], tmp_path):
+        if code is None:
+            alive[number] = spawned[-1]
+            assert len({child.gpu for child in alive.values()}) == len(alive)
+            cores = [core for child in alive.values() for core in child.cores]
+            assert cores and len(cores) == len(set(cores))
+        else:
+            assert code == number and alive.pop(number)
+        most = max(most, len(alive))
+    assert most == 2 and [child.number for child in spawned] == [1, 2, 3, 4]
+
+
+def test_members_that_run_when_the_caller_leaves_are_interrupted(spawned, tmp_path):
+    running = members.run_apart("s", [1, 2, 3], 2, [], tmp_path)
+    next(running), next(running)
+    running.close()
+    assert [child.signals for child in spawned] == [[signal.SIGINT], [signal.SIGINT]]
 
 
 def test_every_member_is_checked_before_the_first_starts(spec, tmp_path):

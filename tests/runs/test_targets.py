@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.share.export import export_model
 from rlf.core import RlfError, SpecError
 from rlf.engines.engine import HostSettings
-from rlf.runs.exports import export_model
 from rlf.runs.targets import endpoint_of, open_target
 from rlf.spec.models import Schedule
 from rlf.types.policy import Sampling

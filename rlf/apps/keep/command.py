@@ -21,10 +21,10 @@ from rlf.reports.sheets import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rlf.apps.keep.forks import Agreement
     from rlf.apps.keep.proof import ModelProof
     from rlf.apps.keep.verification import Verification
     from rlf.runs.compare import NodeDifference
-    from rlf.runs.forks import Agreement
 
 
 def verify_lineage(
@@ -280,7 +280,7 @@ def reproduce_run(
 
     On a CPU the default engine gives the same numbers bit for bit; --verify shows it, or names the first difference.
     """
-    from rlf.runs.forks import compare_with_original, reproduce
+    from rlf.apps.keep.forks import compare_with_original, reproduce
     from rlf.types.events import RunStatus
 
     work = partial(reproduce, name, live=live)
@@ -341,7 +341,7 @@ def fork_run(
     The child keeps the parent's weights, optimizer and place in the data, counts its steps on from there, and is
     evaluated before its first one. Code and data are those that are there now.
     """
-    from rlf.runs.forks import fork
+    from rlf.apps.keep.forks import fork
 
     files, overrides = split_arguments(arguments or [], need_file=False)
 

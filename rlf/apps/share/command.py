@@ -16,7 +16,7 @@ from rlf.core.identity import hash_path
 from rlf.reports.sheets import counted
 
 if TYPE_CHECKING:
-    from rlf.runs.exports import ModelExport
+    from rlf.apps.share.export import ModelExport
 
 
 def export(
@@ -48,14 +48,14 @@ def export(
     `rlf verify FOLDER` says anywhere which sentences of the card are proven. The final model, or while there is none
     that of the newest checkpoint; a run that was stopped has one too.
     """
+    from rlf.apps.share.export import export_model
     from rlf.apps.share.proof import write_proof
-    from rlf.runs.exports import export_model
 
     if push is None and (private or dry_run):
         raise RlfError(f"{'--private' if private else '--dry-run'}: goes with --push OWNER/NAME.")
     done = export_model(name, folder, runs_folder=runs_folder, step=step, prove=write_proof if proof else None)
     if push is not None:
-        from rlf.runs.exports import push_folder
+        from rlf.apps.share.export import push_folder
 
         done = replace(done, pushed=push_folder(folder, push, private=private, dry_run=dry_run))
     print_result("export", done, as_json, lambda: _show_exported(done))

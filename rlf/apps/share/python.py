@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rlf.apps.share.export import ModelExport, export_model
 from rlf.apps.share.proof import write_proof
 from rlf.python.runs import Run
 from rlf.python.specs import DEFAULT_RUNS, AnyPath
-from rlf.runs.exports import ModelExport, export_model
 
 
 def export(
