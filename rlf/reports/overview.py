@@ -190,19 +190,20 @@ NAMES = {
 
 
 def chosen(overviews: Sequence[Overview], wanted: str | None, sort: str | None) -> list[Overview]:
-    """Those that a filter wants, in the order of a name, highest first; newest first without one.
+    """Those that a filter wants, in the order of a name, highest first, or with `-` before it; newest first without.
 
     Raises:
         RlfError: the filter is none, or there is no such name.
     """
+    upwards, sort = (sort or "").startswith("-"), (sort or "").removeprefix("-") or None
     if sort is not None and sort not in NAMES:
         raise RlfError(f"--sort: unknown name {sort!r}{nearest(sort, list(NAMES))} (known: {', '.join(NAMES)}).")
     test = (lambda _: True) if wanted is None else compile_filter(wanted, NAMES)
     every = [(item, {name: read(item) for name, read in _FACTS.items()}) for item in overviews]
     kept = [(item, facts) for item, facts in every if test(facts)]
     if sort is not None:
-        with_it = [pair for pair in kept if pair[1][sort] is not None]
-        kept = sorted(with_it, key=lambda pair: pair[1][sort], reverse=True) + [p for p in kept if p[1][sort] is None]
+        with_it, without = ([pair for pair in kept if (pair[1][sort] is None) is lacks] for lacks in (False, True))
+        kept = sorted(with_it, key=lambda pair: pair[1][sort], reverse=not upwards) + without
     return [item for item, _ in kept]
 
 

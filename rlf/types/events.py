@@ -263,5 +263,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("throughput/update_tokens_per_s", "tokens per second", "Trained trajectories' tokens over the update's."),
     Metric("memory/peak_bytes", "bytes", "Largest resident size of the process; on a GPU, of its tensors there."),
     Metric("memory/resident_bytes", "bytes", "Resident size of the process that trains, at the step's end."),
+    Metric("gpu/busy", "share", "Time in which the GPU computed, by `nvidia-smi`; all programs together."),
+    Metric("gpu/held_bytes", "bytes", "The most that all programs held of the GPU's memory, by `nvidia-smi`."),
 )
 """Every metric of steps and evaluations."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
@@ -221,6 +222,12 @@ def _merit(line: TrajectoryLine) -> tuple[float, float]:
     return -1.0 if one.success is None else one.success, -math.inf if one.reward is None else one.reward
 
 
+def _rank(value: Any) -> tuple[bool, float, str]:
+    """Numbers by size, then everything else by its text."""
+    is_number = isinstance(value, int | float)
+    return not is_number, value if is_number else 0.0, "" if is_number else str(value)
+
+
 @dataclass(frozen=True, slots=True)
 class OverviewPage:
     """Some of the runs that a filter wants."""
@@ -234,8 +241,19 @@ class OverviewPage:
     """The id behind which the next page begins; None on the last one."""
 
 
-def page_overviews(reader: Reader, wanted: str | None, sort: str | None, after: str | None, limit: int) -> OverviewPage:
-    """The runs that `rlf runs list` shows for a filter and an order, from behind a run's id on."""
+def page_overviews(
+    reader: Reader,
+    wanted: str | None,
+    sort: str | None,
+    after: str | None,
+    limit: int,
+    value_of: Callable[[Overview], Any] | None = None,
+) -> OverviewPage:
+    """The runs that `rlf runs list` shows for a filter and an order, from behind a run's id on.
+
+    Args:
+        value_of: what they are ordered by, where `sort` is no name of the list's own.
+    """
     if wanted is None and sort is None:
         lines, num_runs = reader.run_lines(after=after, limit=limit + 1), reader.num_runs()
         shown = lines[:limit]
@@ -243,7 +261,12 @@ def page_overviews(reader: Reader, wanted: str | None, sort: str | None, after: 
         page = [make_overview(line, latest.get(line.id), tags.get(line.id, ())) for line in shown]
         return OverviewPage(tuple(page), num_runs, num_runs, shown[-1].id if len(lines) > limit else None)
     every = read_overviews(reader)
-    found = chosen(every, wanted, sort)
+    found = chosen(every, wanted, sort if value_of is None else None)
+    if value_of is not None and sort is not None:
+        known = [(value, item) for item in found if (value := value_of(item)) is not None]
+        known.sort(key=lambda pair: _rank(pair[0]), reverse=not sort.startswith("-"))
+        with_it = {item.run_id for _, item in known}
+        found = [*(item for _, item in known), *(item for item in found if item.run_id not in with_it)]
     ids = [item.run_id for item in found]
     begin = ids.index(after) + 1 if after in ids else 0
     page = found[begin : begin + limit]

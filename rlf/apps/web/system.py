@@ -57,8 +57,13 @@ _PANELS = (
     _Panel("processor, cores in use", {"cores": _cores}),
     _Panel(
         "memory, GiB",
-        {"peak": _metric("memory/peak_bytes", _GIB), "now": _metric("memory/resident_bytes", _GIB)},
+        {
+            "peak": _metric("memory/peak_bytes", _GIB),
+            "now": _metric("memory/resident_bytes", _GIB),
+            "on the GPU, all programs": _metric("gpu/held_bytes", _GIB),
+        },
     ),
+    _Panel("GPU, time in which it computed", {"busy": _metric("gpu/busy")}, share=True),
     _Panel("time waiting for tools", {"share": _metric("tools/wait_share")}, share=True),
 )
 

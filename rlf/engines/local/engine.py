@@ -43,6 +43,7 @@ from rlf.engines.local.checkpoint import (
     read_rewards,
     save_checkpoint,
 )
+from rlf.engines.local.gpu import watch_gpu
 from rlf.engines.local.host import Pipeline, PolicyHost, copy_for_sampling, copy_weights
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, save_model
 from rlf.engines.local.update import Updater, UpdateResult
@@ -201,7 +202,9 @@ class Trainer:
         times: dict[str, float],
     ) -> None:
         own = result.metrics | times | collection.metrics | _staleness(used, step)
-        own |= {"memory/peak_bytes": _peak_bytes(self._host.model.device), **_resident_bytes()}
+        device = self._host.model.device
+        own |= {"memory/peak_bytes": _peak_bytes(device), **_resident_bytes()}
+        own |= watch_gpu(device).take() if device.type == "cuda" else {}
         advantages = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
         metrics = step_metrics(
             collection.collected,
@@ -320,6 +323,8 @@ class LocalEngine:
         spec, inputs, emit = opening.plan.spec, opening.inputs, opening.emit
         self._folder = opening.folder
         self._device = resolve_device(device)
+        if self._device.type == "cuda":
+            watch_gpu(self._device)
         self.threads = threads
         """CPU cores that the update uses."""
         # One core per operation: many small ones run side by side instead of waiting for each other's halves.

@@ -37,6 +37,13 @@ def test_cores_in_use_are_the_processors_time_over_that_of_the_step():
     assert [chart.title for chart in system_charts(steps)] == ["seconds of a step", "processor, cores in use"]
 
 
+def test_a_gpus_load_is_a_chart_of_its_own_and_its_memory_a_line():
+    steps = [TrainingStep(step, {"gpu/busy": 0.5, "gpu/held_bytes": 2.0**31}, 0.0) for step in (1, 2)]
+    memory, busy = system_charts(steps)
+    assert busy.share and busy.lines[0].points == ((1, 0.5), (2, 0.5))
+    assert [(line.name, line.points[0]) for line in memory.lines] == [("on the GPU, all programs", (1, 2.0))]
+
+
 def test_a_runs_machine_comes_first_and_its_latencies_behind(client):
     frame = client.get(f"{RUN}/system").text
     shown = _charts(frame)

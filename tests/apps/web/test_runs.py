@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from dataclasses import replace
@@ -54,6 +55,26 @@ def test_pages_of_runs_hold_each_of_them_once_with_and_without_an_order(clients,
             assert (page["num_wanted"], page["num_runs"]) == (7, 7)
             ids, after = ids + [run["run_id"] for run in page["runs"]], page["next"]
         assert sorted(ids) == [f"run-{number}" for number in range(7)] and ids[0] == "run-6"
+
+
+def test_the_list_is_ordered_by_any_column_both_ways_and_runs_without_a_value_come_last(clients, tmp_path):
+    rates = {"run-0": 3e-4, "run-1": 1e-3, "run-2": None, "run-3": 1e-4}
+    with open_store(tmp_path / "runs/rlf.db") as store:
+        for number, (name, rate) in enumerate(rates.items()):
+            plan = {"spec": {"train": {} if rate is None else {"learning_rate": rate}}}
+            start_run(store, replace(run_record(), id=name, started=1000.0 + number, seed=10 - number, plan=plan))
+    client = clients(runs_folder=tmp_path / "runs")
+
+    def shown(sort, cols="train.learning_rate"):
+        page = client.get("/runs", params={"sort": sort, "cols": cols}).text
+        return re.findall(r'<tr id="(run-\d)"', page), page
+
+    ordered, page = shown("train.learning_rate")
+    assert ordered == ["run-1", "run-0", "run-3", "run-2"]
+    assert 'aria-sort="descending"><a href="/runs?cols=train.learning_rate&amp;sort=-train.learning_rate"' in page
+    assert shown("-train.learning_rate")[0] == ["run-3", "run-0", "run-1", "run-2"]
+    assert shown("seed")[0] == ["run-0", "run-1", "run-2", "run-3"] == shown("-seed")[0][::-1]
+    assert "unknown name" in shown("train.learning_rate", cols="")[1]
 
 
 def test_what_is_paid_and_not_right_is_one_page(client):

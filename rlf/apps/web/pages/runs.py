@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 from urllib.parse import urlencode
@@ -111,6 +112,7 @@ def show_runs(
     """Runs that a filter wants, 50 at a time.
 
     Args:
+        sort: a name of the filter's, or a further column; `-` before it: lowest first.
         after: the run behind which the next ones are wanted.
         only: `rows`: without the page around them.
         rows: how many are shown already.
@@ -123,7 +125,9 @@ def show_runs(
     if site_of(request).has_lineage:
         try:
             with lineage(request) as reader:
-                found = page_overviews(reader, q or None, sort or None, after or None, limit)
+                by = sort.removeprefix("-")
+                value_of = partial(_column_value, site_of(request), reader, by) if by in columns else None
+                found = page_overviews(reader, q or None, sort or None, after or None, limit, value_of)
                 pinned = _read_pinned(reader) if not (q or after) else ()
                 names = (*columns, *([group] if group else []))
                 ids = {item.run_id for item in pinned}
@@ -135,6 +139,7 @@ def show_runs(
             fault = str(error)
     asked = {"q": q, "sort": sort, "cols": ",".join(columns), "group": group}
     values = {"groups": shown, "found": found, "fault": fault, "names": NAMES, "columns": columns, "known": known}
+    values["sorted_by"] = "/runs?" + urlencode({name: text for name, text in asked.items() if text and name != "sort"})
     values |= asked | {"address": "/runs?" + urlencode({name: text for name, text in asked.items() if text})}
     template = "runs_rows.html" if only == "rows" else "runs.html"
     return page(request, template, "Runs", place="runs", **values)
@@ -184,9 +189,7 @@ def _read_course(
     run = reader.get_run(item.run_id)
     cells = dict.fromkeys(names, "–")
     if names:
-        facts: dict[str, Any] = {"name": item.name, "status": item.status, "engine": item.engine, "seed": item.seed}
-        facts |= plan_leaves(run) | (item.evaluation.metrics if item.evaluation else {})
-        facts |= _last_metrics(reader, item)
+        facts = _column_values(reader, item, run)
         cells = {name: _show_cell(facts.get(name)) for name in names}
     steps = reader.steps(item.run_id, stride=max(1, item.step // _MAX_POINTS)) if item.step else []
     return (
@@ -195,6 +198,19 @@ def _read_course(
         tuple(step.metrics["success"] for step in steps if "success" in step.metrics),
         cells,
     )
+
+
+def _column_values(reader: Reader, item: Overview, run: Run) -> dict[str, Any]:
+    """What may stand in further columns: facts, keys of the plan, metrics of the last evaluation and step."""
+    facts: dict[str, Any] = {"name": item.name, "status": item.status, "engine": item.engine, "seed": item.seed}
+    facts |= plan_leaves(run) | (item.evaluation.metrics if item.evaluation else {})
+    return facts | _last_metrics(reader, item)
+
+
+def _column_value(site: Site, reader: Reader, name: str, item: Overview) -> Any:
+    """One of them, read again when the run has moved on."""
+    key = ("column", name, item.run_id, item.step, item.status, item.finished)
+    return site.keep(key, lambda: _column_values(reader, item, reader.get_run(item.run_id)).get(name))
 
 
 def _show_cell(value: Any) -> str:
