@@ -158,8 +158,8 @@ def main():
                 missed.append(name)
             shutil.rmtree(copy)
         num = min(arguments.edits, len(edits))
-        print(f"edits         {num - len(missed)} of {num} named, missed: {dict(Counter(missed))}", flush=True)
-        print(f"              {(time.process_time() - spent) / num:.1f} CPU s each")
+        print(f"edits         {num - len(missed)} of {num} named, missed: {dict(Counter(missed))}")
+        print(f"              {(time.process_time() - spent) / max(1, num):.1f} CPU s each", flush=True)
         spent, accused = time.process_time(), 0
         for number in range(arguments.untouched):
             copy = shutil.copytree(model, base / f"copy {number}", copy_function=shutil.copy)

@@ -6,10 +6,11 @@ Pure functions of numbers. A claim about several differences is made in `rlf.rep
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist, fmean, variance
+from statistics import NormalDist, fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _BISECTIONS = 60
 _ROUNDING = 1e-12
+_DIGITS = 9
 _NUM_SIGN_DRAWS = 9_999
 _DRAWN_AT_ONCE = 256
 """Differences whose signs are drawn together; those of the first two times as many are kept."""
@@ -103,20 +105,24 @@ def _score_statistic(gained: int, lost: int, n: int, difference: float) -> float
 def graded_interval(differences: Sequence[float], confidence: float = 0.95, spread: Spread | None = None) -> Interval:
     """The interval of a mean of paired differences within -1 to 1, for outcomes that are not only 0 and 1.
 
-    Bonett and Price 2012 add one pair that was gained and one that was lost to the counts; here one difference of +s
-    and one of -s are added to the values, with s the largest size of any (1 where none differs), and Student's
-    interval is taken of all. For outcomes of 0 and 1 that is theirs with t in place of z.
+    Student's, with one difference of +s and one of -s added, s the largest size of any (1 where none differs), each
+    with the weight min(1, 2 / m) where m differences are not 0. Bonett and Price 2012 add them to outcomes of 0 and 1
+    with the weight 1, which many graded ones make wider than 95 % needs and few ones do need.
     """
-    mean, error = _adjust_mean(differences)
-    quantile = student_quantile(confidence, len(differences) + 1) if spread is None else spread.quantile(confidence)
+    mean, error, freedom = _adjust_mean(differences)
+    quantile = student_quantile(confidence, freedom) if spread is None else spread.quantile(confidence)
     return Interval(mean - quantile * error, mean + quantile * error).within(-1.0, 1.0)
 
 
-def _adjust_mean(differences: Sequence[float]) -> tuple[float, float]:
-    """Mean and its standard error once both signs are added."""
+def _adjust_mean(differences: Sequence[float]) -> tuple[float, float, float]:
+    """Mean, its standard error and degrees of freedom once both signs are added."""
     size = max(map(abs, differences)) or 1.0
-    values = [*differences, size, -size]
-    return fmean(values), math.sqrt(variance(values) / len(values))
+    most = max(Counter(round(value, _DIGITS) for value in differences).values())
+    weight = min(1.0, 2 / max(1, len(differences) - most))
+    total = len(differences) + 2 * weight
+    mean = math.fsum(differences) / total
+    squares = math.fsum(value * value for value in differences) + 2 * weight * size**2
+    return mean, math.sqrt((squares / total - mean**2) / (total - 1)), total - 1
 
 
 def graded_p(differences: Sequence[float], spread: Spread | None = None) -> float:
@@ -125,8 +131,8 @@ def graded_p(differences: Sequence[float], spread: Spread | None = None) -> floa
     One is Fisher's randomisation test, which flips the signs of the differences: exact where neither side is better.
     The other is the test that belongs to `graded_interval`, so that both agree about 0.
     """
-    mean, error = _adjust_mean(differences)
-    of_mean = student_p(mean / error, len(differences) + 1) if spread is None else spread.p(mean / error)
+    mean, error, freedom = _adjust_mean(differences)
+    of_mean = student_p(mean / error, freedom) if spread is None else spread.p(mean / error)
     return max(sign_flip_p(differences), of_mean)
 
 

@@ -101,11 +101,27 @@ def test_tangos_interval_holds_the_difference_and_turns_with_the_sides(
     assert tango_interval(lost, gained, n, confidence) == pytest.approx((-high, -low))
 
 
-def test_a_graded_interval_of_0_and_1_is_bonetts_and_prices_with_t() -> None:
-    # 20 gained, 2 lost of 40: (21 + 3) / 42 changed, mean 18/42, variance (24 - 18²/42) / 41 of the 42 values
-    mean, variance = 18 / 42, (24 - 18**2 / 42) / 41
-    half = stats.t.ppf(0.975, 41) * (variance / 42) ** 0.5
-    assert graded_interval([1.0] * 20 + [-1.0] * 2 + [0.0] * 18) == pytest.approx((mean - half, mean + half))
+def test_a_graded_interval_adds_one_gain_and_one_loss_and_less_of_them_beside_many_changes() -> None:
+    # 1 gained, 1 lost of 40, as Bonett and Price with t: 4 of 42 changed, mean 0, variance 4 / 41 of the 42 values
+    half = stats.t.ppf(0.975, 41) * (4 / 41 / 42) ** 0.5
+    assert graded_interval([1.0, -1.0] + [0.0] * 38) == pytest.approx((-half, half))
+    # 10 gained, 10 lost of 40: weight 2 / 20, so that 20.2 of 40.2 changed
+    half = stats.t.ppf(0.975, 39.2) * (20.2 / 39.2 / 40.2) ** 0.5
+    assert graded_interval([1.0] * 10 + [-1.0] * 10 + [0.0] * 20) == pytest.approx((-half, half))
+    # All but 2 gained wholly: those that are not the commonest count, so that it is as wide as beside 0s.
+    low, high = graded_interval([1.0] * 38 + [0.5] * 2)
+    assert low < 0.95 and high - low > 0.05
+
+
+def test_the_interval_of_graded_outcomes_holds_95_percent_also_of_few_questions() -> None:
+    random = np.random.default_rng(5)
+    for left, right, most in ((0.5, 0.5, 967), (0.8, 0.9, 967), (0.02, 0.98, 1000)):
+        held = 0
+        for _ in range(1000):
+            change = random.binomial(4, right, 32) / 4 - random.binomial(4, left, 32) / 4
+            low, high = graded_interval(change.tolist())
+            held += low <= right - left <= high
+        assert 930 <= held <= most  # 950 ± 2.5 of 6.9; 974 and 978 where both have the weight 1
 
 
 def test_the_sign_flip_test_is_scipys_permutation_test() -> None:
