@@ -3,10 +3,11 @@
 Run: `python benchmarks/hidden.py [--only NAME ...] [--runs runs/hidden] [--table | --simulated N]`.
 
 20 runs have a reward with a hole that the hidden term does not pay, 20 have none; all train the shipped model on the
-local engine to their end, with `health.hidden` at its default, so that it is seen both when the alarm came and what the
-exploit came to. Started again, the command continues with what is missing; `--table` prints what is there. `exploited`
-is the share of the rollouts that are paid through the hole: at the step of the alarm, and as a plateau, the mean of the
-last five steps. `--simulated` has a policy of three probabilities in place of a model.
+local engine to their end, behind an evaluation of 4 samples a question, with `health.hidden` at its default, so that it
+is seen both when the alarm came and what the exploit came to. Started again, the command continues with what is
+missing; `--table` prints what is there. `exploited` is the share of the rollouts that are paid through the hole: at the
+step of the alarm, and as a plateau, the mean of the last five steps. `--simulated` has a policy of three probabilities
+in place of a model.
 
 No family has a tool but `search`, which has one call. With a hole: in `blind` nothing but the hole can be found; in
 `part` a form of answer is right for six of ten questions, so that there is something to learn beside the hole; `style`
@@ -122,7 +123,10 @@ class Case:
         return {
             "name": "hidden",
             "model": {"path": "builtin:tiny"},
-            "data": {"train": {"path": "builtin:encyclopedia/train", "prompt": "question", "answer": "answer"}},
+            "data": {
+                name: {"path": f"builtin:encyclopedia/{part}", "prompt": "question", "answer": "answer"}
+                for name, part in (("train", "train"), ("eval", "heldout"))
+            },
             "tools": [str(ROOT / "tool_specs" / "search.yaml")] if has_tool else [],
             "rewards": [*rewards, _term("hidden", hidden=True, every=self.every)],
             "rollout": {"num_generations": 8, "max_turns": 2 if has_tool else 1, **tokens, "schedule": "logical"},
@@ -133,6 +137,7 @@ class Case:
                 "prompts_per_step": 16 if self.family == "blind" else 32,
                 "micro_batch_tokens": 8192,
             },
+            "eval": {"num_samples": 4, "greedy": False},
             "checkpoint": {"every": 1000},
             "engine": {"kind": "local"},
             "seed": self.seed,

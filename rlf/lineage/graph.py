@@ -102,7 +102,7 @@ def _index_nodes(graph: Graph) -> dict[tuple[str, str], str]:
 def read_graph(reader: Reader, run_id: str, step: int | None = None) -> Graph:
     """The graph of a run; with a step also the trajectories, calls and scores of its update."""
     run = reader.get_run(run_id)
-    sources = list(_source_nodes(run))
+    sources = [GraphNode(file.role, file.path, file.sha256, ()) for file in run.record.files]
     plan = GraphNode("plan", run.record.plan_hash[:12], run.record.plan_hash, tuple(node.key for node in sources))
     surroundings = [*_surrounding_nodes(run), *_row_nodes(reader.row_hashes(run_id), sources)]
     whole_run = GraphNode("run", run.record.id, "", (plan.key, *(node.key for node in surroundings)))
@@ -144,11 +144,6 @@ def _walk_call(name: str, call: ToolCall, result: ToolResult, caller: str) -> It
         yield inner
         for place, made in enumerate(turn.calls):
             yield from _walk_call(f"{inside}.{place}", made.call, made.result, inner.key)
-
-
-def _source_nodes(run: Run) -> Iterator[GraphNode]:
-    for file in run.record.files:
-        yield GraphNode(file.role, file.path, file.sha256, ())
 
 
 def _surrounding_nodes(run: Run) -> Iterator[GraphNode]:

@@ -50,6 +50,7 @@ from rlf.types import (
     ToolCall,
     ToolResult,
 )
+from rlf.types.events import SAMPLED
 from rlf.types.written import read
 
 if TYPE_CHECKING:
@@ -217,12 +218,13 @@ def _make_score_values(row: AnyRow) -> dict[str, Any]:
 def training_scores(
     connection: Connection, run_id: str, terms: Collection[str]
 ) -> Iterator[tuple[int, int, str, Score]]:
-    """Scores of training trajectories with a reward, by some terms: step, position, task's id, score; in order."""
+    """Scores by some terms of what has a reward: step (0: the first evaluation, sampled), position, task, score."""
     columns, scores = tables.trajectories.c, tables.scores.c
     query = (
         select(columns.step, columns.k, columns.task_id, scores.term, scores.value, scores.weight)
         .join(tables.scores, scores.trajectory_ref == columns.id)
-        .where(columns.run_id == run_id, columns.phase == TRAIN, columns.reward.is_not(None), scores.term.in_(terms))
+        .where(columns.run_id == run_id, columns.reward.is_not(None), scores.term.in_(terms))
+        .where((columns.phase == TRAIN) | (columns.phase == SAMPLED) & (columns.step == 0))
         .order_by(columns.step, columns.k)
     )
     for row in connection.execute(query):

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _BISECTIONS = 60
 _ROUNDING = 1e-12
-_DIGITS = 9
 _NUM_SIGN_DRAWS = 9_999
 _DRAWN_AT_ONCE = 256
 """Differences whose signs are drawn together; those of the first two times as many are kept."""
@@ -106,8 +105,8 @@ def graded_interval(differences: Sequence[float], confidence: float = 0.95, spre
     """The interval of a mean of paired differences within -1 to 1, for outcomes that are not only 0 and 1.
 
     Student's, with one difference of +s and one of -s added, s the largest size of any (1 where none differs), each
-    with the weight min(1, 2 / m) where m differences are not 0. Bonett and Price 2012 add them to outcomes of 0 and 1
-    with the weight 1, which many graded ones make wider than 95 % needs and few ones do need.
+    with the weight min(1, 2 / m) where m differences are not the commonest one. Bonett and Price 2012 have the weight 1
+    for outcomes of 0 and 1: few changes need it, with many the interval is wider than it has to be.
     """
     mean, error, freedom = _adjust_mean(differences)
     quantile = student_quantile(confidence, freedom) if spread is None else spread.quantile(confidence)
@@ -117,7 +116,7 @@ def graded_interval(differences: Sequence[float], confidence: float = 0.95, spre
 def _adjust_mean(differences: Sequence[float]) -> tuple[float, float, float]:
     """Mean, its standard error and degrees of freedom once both signs are added."""
     size = max(map(abs, differences)) or 1.0
-    most = max(Counter(round(value, _DIGITS) for value in differences).values())
+    most = max(Counter(round(value, 9) for value in differences).values())
     weight = min(1.0, 2 / max(1, len(differences) - most))
     total = len(differences) + 2 * weight
     mean = math.fsum(differences) / total

@@ -20,7 +20,7 @@ from rlf.spec.models import EvalSpec
 from rlf.training.counting import choose_tries, counts, evaluation_rollout, find_cause, has_answered, mode_of
 from rlf.training.harness import Harness
 from rlf.training.outages import Outages
-from rlf.types.events import EvaluationFinished, EventSink, Interrupted, Notice, kind_metric
+from rlf.types.events import GREEDY, SAMPLED, EvaluationFinished, EventSink, Interrupted, Notice, kind_metric
 from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
 from rlf.types.task import Task
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 logger = logging.getLogger(__name__)
-
-SAMPLED, GREEDY = "sampled", "greedy"
 
 
 async def evaluate(

@@ -21,7 +21,7 @@ from rlf.reports.sheets import percent
 from rlf.reports.statistics import RiseTest, UpperBound
 from rlf.rewards.term import Success, Term
 from rlf.rollout.diagnosis import quote, show_example
-from rlf.types.events import RunEvent, StepFinished
+from rlf.types.events import SAMPLED, EvaluationFinished, RunEvent, StepFinished
 from rlf.types.score import Score, Scored
 
 _ALPHA = 0.05
@@ -29,7 +29,7 @@ _ALPHA = 0.05
 _UNKNOWN = 0.1
 """The share that is taken for the lowest while none is shown to have been lower: a sound second measurement refuses
 about so much of what is right. A hole that is found before the first step, beside other pay, never raises the share."""
-_STANDS_FOR = 0.5
+_STANDS_FOR = 2 / 3
 """Of the share of all rollouts that the hidden term refuses, what it refuses of a term's pay, at most, where that term
 claims to measure the same."""
 _OF_LOWEST = 0.2
@@ -95,7 +95,7 @@ class _Gap:
         return self.is_main or self.sums[0] <= _STANDS_FOR * self.sums[1] > 0
 
     def take(self, step: int, groups: Sequence[Sequence[_Part]], tolerated: float) -> list[float]:
-        """Takes the groups of a step; the share of each."""
+        """Takes the groups of a step, or of the evaluation before the first one, step 0; the share of each."""
         shares = []
         if self.rise.log_capital <= 0 and not self.rise.is_shown:
             self.since = step
@@ -106,6 +106,8 @@ class _Gap:
             refused = sum(part.refused for part in parts) / len(parts)
             self.sums = (self.sums[0] + share, self.sums[1] + refused)
             shares.append(share)
+        if step == 0:  # other questions, of which the hidden term may refuse fewer: no later share is compared to these
+            return shares
         self.high.add(shares)
         self.least.add([1 - share for share in shares])
         self.lowest = min(self.lowest, self.high.high)
@@ -125,6 +127,7 @@ class HiddenWatch:
         pairs = [(h, t, t is main) for h in hidden for t in trained if t is main or not t.pays_for_form]
         self._gaps = [_Gap(h, t, is_main, _ALPHA / len(pairs)) for h, t, is_main in pairs]
         self._guard = guard
+        self._has_begun = False
         self.raised = set[str]()
         """Names of alarms that are raised once and not again: a person has seen them and continued the run."""
         self.terms = frozenset(term.name for gap in self._gaps for term in (gap.hidden, gap.trained))
@@ -134,11 +137,13 @@ class HiddenWatch:
         """A step with its gaps among its metrics, and their alarms, with the rollouts that are paid most of a gap.
 
         Args:
-            event: any; one that is no step stays as it is.
+            event: any; what is no step stays as it is. The sampled evaluation before the first one is betted on too.
             command: shows a trajectory, by its step and its position there.
         """
-        if not self._gaps or not isinstance(event, StepFinished):
+        if not self._gaps or not isinstance(event, StepFinished | EvaluationFinished):
             return event, []
+        if isinstance(event, EvaluationFinished) and (event.step, event.mode, self._has_begun) != (0, SAMPLED, False):
+            return event, []  # what a resumed run repeats is known from the lineage
         rollouts = [
             None if item.reward is None else _Rollout(item.trajectory.task.id, {s.term: s for s in item.scores})
             for item in event.trajectories
@@ -164,11 +169,14 @@ class HiddenWatch:
     def _look(self, step: int, rollouts: Sequence[_Rollout | None]) -> tuple[dict[str, float], list[Alarm]]:
         metrics: dict[str, float] = {}
         alarms: list[Alarm] = []
+        self._has_begun = True
         for gap in self._gaps:
             groups = _group(gap, rollouts, step)
             if not groups:
                 continue
             shares = gap.take(step, groups, 0.0 if self._guard is None else self._guard.above or 0.0)
+            if step == 0:
+                continue
             name, mean = f"gap/{gap.hidden.name}/{gap.trained.name}", fmean(shares)
             metrics |= {name: mean, f"{name}/low": 1 - gap.least.high, f"{name}/high": gap.high.high}
             is_due = self._guard is not None and gap.num_shown == self._guard.steps and gap.guard not in self.raised

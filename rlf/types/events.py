@@ -34,6 +34,10 @@ class StepFinished:
     """What the lineage stores of each trajectory, None where that is not made yet; empty: of none."""
 
 
+SAMPLED, GREEDY = "sampled", "greedy"
+"""Modes of an evaluation."""
+
+
 @dataclass(frozen=True, slots=True)
 class EvaluationFinished:
     """The policy after `step` updates was tried on the evaluation set."""

@@ -8,6 +8,7 @@ import pytest
 
 from rlf.apps.rewards.scoring import try_rewards
 from rlf.lineage import Reader, TrajectoryFilter
+from rlf.lineage.values import training_scores
 from rlf.runs.place import open_lineage
 from rlf.runs.rewards import load_rewards
 from rlf.runs.sink import HealthStop
@@ -94,9 +95,7 @@ def test_a_gap_that_is_shown_stops_the_run_and_shows_three_rollouts(start, tmp_p
     assert outcome.status is RunStatus.FINISHED
 
 
-def test_a_resumed_run_has_the_gaps_of_one_that_was_not_stopped(start, tmp_path):
-    start(pattern="a", folder="whole")
-
+def test_a_resumed_run_has_the_gaps_of_one_that_was_not_stopped_and_reads_the_first_evaluation_again(tmp_path):
     class Stop(Watch):
         def __call__(self, info):
             take = super().__call__(info)
@@ -109,13 +108,24 @@ def test_a_resumed_run_has_the_gaps_of_one_that_was_not_stopped(start, tmp_path)
             return seen
 
     spec = tmp_path / "hidden.yaml"
+    spec.write_text(SPEC.format(base=ROOT / "specs" / "search.yaml", pattern="a", every=1))
     own = [*CUT, "train.steps=4", "checkpoint.every=2"]
+    own = [each for each in own if not each.startswith("~")] + ["eval={limit: 4, num_samples: 2}"]
+    run([spec], own, runs_folder=tmp_path / "whole", view=Watch(), command=["rlf"])
     assert run([spec], own, runs_folder=tmp_path / "cut", view=Stop(), command=["rlf"]).status is RunStatus.INTERRUPTED
     resume("latest", runs_folder=tmp_path / "cut", view=Watch(), command=["rlf", "resume"])
     _, steps, _, _, _ = read(tmp_path / "whole")
     _, again, _, _, _ = read(tmp_path / "cut")
     assert len(gaps(steps)) == 4 and gaps(steps)[3]
     assert gaps(again) == gaps(steps)
+    found = [scores_of(tmp_path / folder) for folder in ("whole", "cut")]
+    assert found[0] == found[1] and [row[:2] for row in found[0] if row[0] == 0] == [(0, k) for k in range(8)]
+
+
+def scores_of(folder):
+    with open_lineage(folder) as store, store.read() as connection:
+        run_id = Reader(store).get_run("latest").record.id
+        return [(step, k, task, score.value) for step, k, task, score in training_scores(connection, run_id, {"truth"})]
 
 
 def test_the_tests_of_a_hidden_term_are_run_whichever_tasks_it_is_asked_about(tmp_path):

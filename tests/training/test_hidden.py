@@ -11,7 +11,7 @@ from rlf.algo.health import Guard
 from rlf.reports.statistics import RiseTest, UpperBound
 from rlf.rewards.term import Success, Term
 from rlf.training.hidden import HiddenWatch
-from rlf.types import Score, Scored, StepFinished
+from rlf.types import EvaluationFinished, Score, Scored, StepFinished
 
 from ..reports import synthetic
 
@@ -210,3 +210,40 @@ def test_a_rise_far_above_its_bound_is_shown_by_the_first_ten_values() -> None:
     for value in (1.0, 0.0) * 5:
         rise.add(value, 0.15, 10)
     assert rise.is_shown and rise.is_rising
+
+
+def test_the_sampled_evaluation_before_the_first_step_counts_and_raises_its_alarm_with_the_first_step() -> None:
+    items = [pair(task, 1.0, 0.0) for task in range(20)]
+    found, without = watch(), watch()
+    for step, mode in ((0, "greedy"), (5, "sampled")):
+        event = EvaluationFinished(step, mode, {}, items)
+        assert without.measure(event, "show {} {}".format) == (event, [])
+    first = EvaluationFinished(0, "sampled", {}, items)
+    assert found.measure(first, "show {} {}".format) == (first, [])
+    one = [pair(0, 1.0, 0.0)]
+    assert not look(without, 1, *one)[1]
+    metrics, (alarm,) = look(found, 1, *one)
+    assert alarm.step == 1 and metrics == {"success": 1.0} | look(watch(), 1, *one)[0]  # the curve is training's alone
+
+
+def test_held_out_questions_of_which_less_is_refused_make_no_later_share_a_rise() -> None:
+    found = watch()
+    found.measure(EvaluationFinished(0, "sampled", {}, [pair(k % 40, 1.0, 1.0) for k in range(400)]), str)
+    for step in range(1, 13):
+        assert not look(found, step, *(pair(task, 1.0, float(task % 9 > 0)) for task in range(36)))[1]
+
+
+def test_a_term_of_which_three_fifths_are_refused_at_once_is_named_where_all_else_is_refused_wholly() -> None:
+    judge = Term.model_validate({"kind": "python", "name": "judge", "callable": "m:f", "range": [0, 1]})
+    found, names = watch(term("right"), judge, term(**HIDDEN)), []
+    for step in range(1, 7):
+        items = []
+        for task in range(30):  # the judge pays one rollout of each task, of two tasks in five rightly
+            values = (float(task % 5 > 2), 1.0)
+            items += [rollout(task, *_scores(*(values if k == 0 else (0.0, 0.0)))) for k in range(8)]
+        names += [alarm.guard for alarm in look(found, step, *items)[1]]
+    assert names == ["hidden/truth/judge"]
+
+
+def _scores(right: float, judge: float) -> tuple[Score, ...]:
+    return Score("right", right, 1.0), Score("judge", judge, 1.0), Score("truth", right, 0.0)

@@ -20,11 +20,11 @@ from rlf.reports.statistics import pass_at_k, pass_hat_k
 from rlf.rollout.rollout import Rollout
 from rlf.runs.players import open_text_players
 from rlf.training.counting import evaluation_rollout, find_cause
-from rlf.training.evaluation import GREEDY, SAMPLED, EvaluationMode, finish_mode, modes_of, play_mode
+from rlf.training.evaluation import EvaluationMode, finish_mode, modes_of, play_mode
 from rlf.training.harness import Harness, Traffic, build_harness
 from rlf.training.outages import Broken, OutageError, find_excess, last_error
 from rlf.types import EvaluationFinished, EventSink, Notice, Scored, written
-from rlf.types.events import Interrupted
+from rlf.types.events import GREEDY, SAMPLED, Interrupted
 from rlf.types.policy import Sampling
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from rlf.runs.players import EvaluationSettings
 from rlf.runs.targets import Target, open_target
 from rlf.spec.models import Schedule
 from rlf.training.counting import draw_tasks
-from rlf.training.evaluation import GREEDY, SAMPLED
 from rlf.types import Notice
+from rlf.types.events import GREEDY, SAMPLED
 from rlf.types.task import Task
 
 # The options of an evaluation, and which of them decide its numbers.

@@ -430,11 +430,6 @@ def _other_terms(run: Recorded) -> Iterator[Suspect]:
     )
 
 
-def _mean_of(steps: Sequence[TrainingStep], metric: str) -> float:
-    values = [each.metrics[metric] for each in steps if metric in each.metrics]
-    return fmean(values) if values else 0.0
-
-
 def _nothing_to_learn(run: Recorded) -> Iterator[Suspect]:
     """What the diagnosis of steps without a signal names, of the first steps of a run that did not learn."""
     values = [each.metrics["success"] for each in run.steps if "success" in each.metrics]

@@ -82,7 +82,9 @@ def draw(chart: Chart) -> Drawn:
     heights = [
         y for line in chart.lines for y in [*(y for _, y in line.points), *(y for _, *ends in line.band for y in ends)]
     ]
-    low, high = (0.0, 1.0) if chart.share else _widen_range(min(heights), max(heights))
+    low, high = (0.0, 1.0) if chart.share else (min(heights), max(heights))
+    if high <= low:
+        low, high = low - 0.5, high + 0.5
     first, last = min(xs), max(xs)
 
     def across(x: float) -> float:
@@ -106,10 +108,6 @@ def draw(chart: Chart) -> Drawn:
             for line in chart.lines
         ),
     )
-
-
-def _widen_range(low: float, high: float) -> tuple[float, float]:
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
 def _show_tick(value: float, *, share: bool) -> str:
@@ -207,12 +205,9 @@ def _chart_evaluations(courses: Sequence[ArmCurve], mode: str) -> Chart:
     for place, course in enumerate(courses):
         runs = [found(run) for run in course.evaluations]
         values = [{step: e.metrics["success"] for step, e in run.items()} for run in runs]
-        lines += _mean_lines(course, place, values, _bands_over_questions(runs[0]) if len(runs) == 1 else None)
+        bands = {step: ends for step, e in runs[0].items() if (ends := interval_of(e.metrics)) is not None}
+        lines += _mean_lines(course, place, values, bands if len(runs) == 1 else None)
     return Chart(f"held-out success, {mode}", tuple(lines), share=True, name=f"held-out/{mode}")
-
-
-def _bands_over_questions(run: Mapping[int, Evaluation]) -> dict[int, tuple[float, float]]:
-    return {step: interval for step, e in run.items() if (interval := interval_of(e.metrics)) is not None}
 
 
 def _chart_training(courses: Sequence[ArmCurve], name: str, title: str) -> Chart:

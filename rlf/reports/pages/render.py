@@ -127,17 +127,16 @@ def side(name: str, stored: StoredTrajectory, opening: str) -> Side:
         name,
         opening,
         tuple(Part(message.role, message.content, True) for message in messages),
-        tuple(_make_turn_parts(number, turn) for number, turn in enumerate(trajectory.turns, start=1)),
+        tuple(
+            TurnParts(number, turn.text.removesuffix("\n") or "(no token)", tuple(_parts_after(turn)))
+            for number, turn in enumerate(trajectory.turns, start=1)
+        ),
         ended if trajectory.error is None else f"{ended}: {trajectory.error}",
         tuple(
             f"{score.term} {decimal(score.value)} × {score.weight:g}{f'  {score.reason}' if score.reason else ''}"
             for score in stored.scored.scores
         ),
     )
-
-
-def _make_turn_parts(number: int, turn: Turn) -> TurnParts:
-    return TurnParts(number, turn.text.removesuffix("\n") or "(no token)", tuple(_parts_after(turn)))
 
 
 def _parts_after(turn: Turn) -> Iterator[Part]:
