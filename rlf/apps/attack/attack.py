@@ -22,7 +22,7 @@ from rlf.apps.attack.findings import (
     scale_of,
     scale_of_ranges,
 )
-from rlf.apps.attack.reading import HOLE, Arc, Watch, read_terms
+from rlf.apps.attack.reading import HOLE, Arc, LineWatch, read_terms
 from rlf.apps.attack.search import Candidate, Search, read_forms, read_shapes
 from rlf.apps.attack.shapes import (
     ADVERSARIES,
@@ -249,7 +249,7 @@ class _Assault:
         self._step = step
         self._share = share
         self._reading = read_terms(reward.terms)
-        self._watch = Watch(reward.terms)
+        self._watch = LineWatch(reward.terms)
         self._references = [NOTHING]
         """The right answer in the form that is paid most, then in others that are paid like it."""
         self._arcs: dict[Shape, frozenset[Arc]] = {}

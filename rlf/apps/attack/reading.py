@@ -47,7 +47,7 @@ _RLF = str(Path(__file__).parents[2])
 
 
 @dataclass(slots=True)
-class Reading:
+class RewardReading:
     """Constants by the place that they stand in, the first first."""
 
     words: dict[str, str] = field(default_factory=dict)
@@ -86,9 +86,9 @@ class Reading:
         return [word for word in self.words if re.fullmatch(r"[A-Za-z][\w-]{0,30}", word)]
 
 
-def read_terms(terms: Iterator[Term] | tuple[Term, ...]) -> Reading:
+def read_terms(terms: Iterator[Term] | tuple[Term, ...]) -> RewardReading:
     """All that the terms say."""
-    reading = Reading()
+    reading = RewardReading()
     for term in terms:
         if name := getattr(term, "callable", None):
             _read_function(load_callable(name), reading)
@@ -107,14 +107,14 @@ def read_terms(terms: Iterator[Term] | tuple[Term, ...]) -> Reading:
     return reading
 
 
-def _read_formula(formula: str, place: str, reading: Reading) -> None:
+def _read_formula(formula: str, place: str, reading: RewardReading) -> None:
     with suppress(SyntaxError):
         for node in ast.walk(ast.parse(formula, mode="eval")):
             if isinstance(node, ast.Constant):
                 reading.add(node.value, place)
 
 
-def _read_function(function: Any, reading: Reading) -> None:
+def _read_function(function: Any, reading: RewardReading) -> None:
     """Everything of the user's that a function reaches: breadth first, so that what is nearest counts first."""
     home, waiting, seen = _home_of(function), [function], set[int]()
     while waiting:
@@ -125,7 +125,7 @@ def _read_function(function: Any, reading: Reading) -> None:
         waiting += _list_reached(found, home, reading)
 
 
-def _list_reached(found: Any, home: str, reading: Reading) -> list[Any]:
+def _list_reached(found: Any, home: str, reading: RewardReading) -> list[Any]:
     if isinstance(found, partial):
         reading.add([*found.args, found.keywords], "its arguments")
         return [found.func]
@@ -188,7 +188,7 @@ Arc = tuple[str, int, int]
 """A file, and two of its lines that ran one after the other."""
 
 
-class Watch:
+class LineWatch:
     """Lines of own functions that run, and the patterns that they use; those that go by a gold are not kept."""
 
     def __init__(self, terms: tuple[Term, ...]) -> None:

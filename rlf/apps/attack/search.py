@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from rlf.apps.attack.findings import ShapeResult
-from rlf.apps.attack.reading import HOLE, Reading, all_texts, matching, templates
+from rlf.apps.attack.reading import HOLE, RewardReading, all_texts, matching, templates
 from rlf.apps.attack.shapes import (
     MAX_CALLING_TURNS,
     MAX_CALLS,
@@ -61,7 +61,7 @@ Candidate = tuple[Shape, HackCause]
 # Forms that an honest answer may be asked to have.
 
 
-def read_forms(reading: Reading) -> list[str]:
+def read_forms(reading: RewardReading) -> list[str]:
     """Wrappings of an answer by the patterns, tags, labels and keys that a reward names."""
     forms = [*reading.forms, *_USUAL_FORMS]
     forms += [form for pattern in reading.patterns for variant in (1, 0) for form in templates(pattern, variant)]
@@ -99,7 +99,7 @@ def _in_object(names: Sequence[str], hole: str, filler: str | int) -> str:
 # Behaviours without skill that a reward's own words suggest.
 
 
-def read_shapes(reading: Reading) -> list[Candidate]:
+def read_shapes(reading: RewardReading) -> list[Candidate]:
     """Each of the reward's words by itself, repeated, with others and in forms; then the texts of the corpora."""
     words = [Words(text, place) for text, place in reading.words.items()][:_MAX_WORDS]
     drawn = [sample for pattern, place in reading.patterns.items() for sample in _list_samples(pattern, place)]
@@ -131,7 +131,7 @@ def _list_samples(pattern: str, place: str) -> list[Words]:
     return [Words(text, f"{place}: {pattern!r}") for text in dict.fromkeys(texts) if text.strip()]
 
 
-def _repeat_samples(reading: Reading) -> Iterator[Shape]:
+def _repeat_samples(reading: RewardReading) -> Iterator[Shape]:
     """Different texts of one pattern, one after the other."""
     for pattern, place in reading.patterns.items():
         texts = [text for variant in range(4, 24) if (text := matching(pattern, variant))]
@@ -160,7 +160,7 @@ def _mix_words(words: Sequence[Words], drawn: Sequence[Words]) -> Iterator[Shape
             yield from (Shape(parts=parts, joint=joint, num_times=times) for joint in (" ", "\n") for times in (1, 5))
 
 
-def _count_shapes(reading: Reading) -> Iterator[Shape]:
+def _count_shapes(reading: RewardReading) -> Iterator[Shape]:
     """As many words, lines, letters and calls as a number of the reward, and one more."""
     counts = sorted({int(number) + more for number in reading.numbers if 1 <= number <= 400 for more in (0, 1)})[:12]
     texts: list[Words] = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlf.apps.bench.packages import USER_FAULT, Packages
+from rlf.apps.bench.packages import USER_FAULT, PinnedPackages
 from rlf.core import Registry
 from rlf.core.errors import RlfError
 from rlf.core.kinds import StrictModel
@@ -44,7 +44,7 @@ class Benchmark(StrictModel, ABC):
     title: ClassVar[str]
     """What it measures, in a line."""
     licence: ClassVar[str]
-    packages: ClassVar[Packages | None] = None
+    packages: ClassVar[PinnedPackages | None] = None
     """What has to be installed; None: nothing."""
     needs: ClassVar[str] = ""
     """What the user brings; empty: its data are in the package."""

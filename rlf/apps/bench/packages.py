@@ -1,4 +1,4 @@
-"""Packages of benchmarks, each in a folder of its own that comes before this environment's own packages.
+"""PinnedPackages of benchmarks, each in a folder of its own that comes before this environment's own packages.
 
 Only a benchmark's own processes see it, so that a version that it pins meets nothing of rlf's.
 """
@@ -27,7 +27,7 @@ USER_FAULT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Packages:
+class PinnedPackages:
     """What a benchmark needs installed."""
 
     pins: str

@@ -33,7 +33,7 @@ Path = tuple[str | int, ...]
 Call = tuple[str, Mapping[str, Any]]
 
 
-class Attempt(NamedTuple):
+class TriedCall(NamedTuple):
     """One call that was tried."""
 
     arguments: Mapping[str, Any]
@@ -47,7 +47,7 @@ class Attempt(NamedTuple):
         return self.has_result and key in text_keys(self.text) and key not in value_keys(self.arguments)
 
 
-Play = Callable[[Sequence[Call], tuple[float, float] | None], Awaitable[Sequence[Attempt]]]
+Play = Callable[[Sequence[Call], tuple[float, float] | None], Awaitable[Sequence[TriedCall]]]
 """Plays calls in a world of their own, at a moment with an end of chance where one is given. Raises ProofFailure."""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.apps.build import frozen
-from rlf.apps.build.calls import Attempt, Call, KnownTool, Play, show_call
+from rlf.apps.build.calls import Call, KnownTool, Play, TriedCall, show_call
 from rlf.apps.build.task import BuildTask, ProofFailure
 from rlf.core import RunError
 from rlf.core.yaml_text import load_document
@@ -42,9 +42,9 @@ class SandboxPlays:
     ) -> None:
         self._sandbox, self._limits, self._sources = sandbox, limits, source_by_tool
 
-    async def __call__(self, calls: Sequence[Call], moment: tuple[float, float] | None) -> list[Attempt]:
+    async def __call__(self, calls: Sequence[Call], moment: tuple[float, float] | None) -> list[TriedCall]:
         """Plays calls. Raises ProofFailure where one ends the process or takes too long."""
-        found: dict[int, Attempt] = {}
+        found: dict[int, TriedCall] = {}
         for tool in dict.fromkeys(name for name, _ in calls):
             places = [place for place, (name, _) in enumerate(calls) if name == tool]
             made = await self._try_tool(tool, [calls[place][1] for place in places], moment)
@@ -53,7 +53,7 @@ class SandboxPlays:
 
     async def _try_tool(
         self, tool: str, given: Sequence[Mapping[str, Any]], moment: tuple[float, float] | None
-    ) -> list[Attempt]:
+    ) -> list[TriedCall]:
         before = "" if moment is None else f"{_frozen_source()}\nfreeze(*{moment!r})\n"
         asked = [(tool, dict(arguments)) for arguments in given]
         wall_s = self._limits.wall_s * (1 + len(given) // _CALLS_IN_TIME)
@@ -72,7 +72,7 @@ class SandboxPlays:
                 f"one of {len(given)} as {show_call(tool, given[-1])}: {execution.outcome}: {execution.error}",
             )
         return [
-            Attempt(arguments, has_result, to_text(json.loads(text)) if has_result else text)
+            TriedCall(arguments, has_result, to_text(json.loads(text)) if has_result else text)
             for arguments, (has_result, text) in zip(given, made, strict=True)
         ]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from rlf.apps.build.calls import (
     MAX_CALLS,
-    Attempt,
     Call,
     GoldCall,
     KnownTool,
     Path,
     Play,
+    TriedCall,
     fill_options,
     gold_calls,
     list_leaves,
@@ -109,7 +109,7 @@ async def check_tool(
         check_errors(tool, tried, (call.gold, answer), hidden)
 
 
-def _refuse_others(tool: KnownTool, call: GoldCall, tried: Sequence[Attempt], question: SearchedText) -> None:
+def _refuse_others(tool: KnownTool, call: GoldCall, tried: Sequence[TriedCall], question: SearchedText) -> None:
     """Raises ProofFailure where another argument gives the gold too; of values that were dealt, where most do."""
     found = [each for each in tried if each.holds(call.gold) and not _is_coincidence(tool, call, each, tried)]
     if not found or (tool.is_dealt and 2 * len(found) <= sum(each.has_result for each in tried)):
@@ -121,13 +121,13 @@ def _refuse_others(tool: KnownTool, call: GoldCall, tried: Sequence[Attempt], qu
     )
 
 
-def _changed(call: GoldCall, attempt: Attempt) -> dict[Path, Any]:
+def _changed(call: GoldCall, attempt: TriedCall) -> dict[Path, Any]:
     """The arguments that an attempt has in place of a gold call's."""
     before = dict(list_leaves(call.arguments))
     return {path: leaf for path, leaf in list_leaves(attempt.arguments) if before.get(path, leaf) != leaf}
 
 
-def _is_coincidence(tool: KnownTool, call: GoldCall, attempt: Attempt, tried: Sequence[Attempt]) -> bool:
+def _is_coincidence(tool: KnownTool, call: GoldCall, attempt: TriedCall, tried: Sequence[TriedCall]) -> bool:
     """Whether what differs is a choice of few, another of which gives another value."""
     paths = list(_changed(call, attempt))
     if len(paths) != 1 or not 0 < len(tool.schema_at(paths[0]).get("enum", ())) <= _FEW:
@@ -153,7 +153,7 @@ async def _check_repeats(calls: Sequence[GoldCall], play: Play) -> None:
             )
 
 
-def check_errors(tool: KnownTool, tried: Iterable[Attempt], own: Sequence[Value], hidden: Sequence[Value]) -> None:
+def check_errors(tool: KnownTool, tried: Iterable[TriedCall], own: Sequence[Value], hidden: Sequence[Value]) -> None:
     """No error names a value that the tool finds, nor, unless among enough others, one that another call finds.
 
     A name that is near to a misspelt one may be named, so that what another call finds must stand in two errors; so
@@ -231,7 +231,7 @@ async def check_distractor(tool: KnownTool, task: BuildTask, play: Play) -> None
 
 async def _try_around(
     task: BuildTask, calls: Sequence[GoldCall], tools: Sequence[KnownTool], play: Play
-) -> list[tuple[KnownTool, Attempt]]:
+) -> list[tuple[KnownTool, TriedCall]]:
     """Calls tools with the arguments of every gold call, and with each of its values in every place."""
     made: list[tuple[KnownTool, Call]] = []
     for tool in tools:
@@ -248,7 +248,7 @@ async def _try_around(
     return [(tool, attempt) for (tool, _), attempt in zip(made, attempts, strict=True)]
 
 
-def _holds_answer(attempt: Attempt, answer: str) -> bool:
+def _holds_answer(attempt: TriedCall, answer: str) -> bool:
     """Whether a result has the final answer, as text or as a number."""
     keys = {value_key(answer)}
     if re.fullmatch(r"-?\d+(\.\d+)?", answer):

@@ -15,7 +15,7 @@ from types import CodeType
 from typing import Any
 
 from rlf.apps.build import runtime, stateful
-from rlf.apps.build.calls import Attempt, Call, KnownTool
+from rlf.apps.build.calls import Call, KnownTool, TriedCall
 from rlf.apps.build.kind import BuildPart, BuildShape
 from rlf.apps.build.leaks import SearchedText
 from rlf.apps.build.pack import Pack, PackRelation
@@ -352,7 +352,7 @@ class GraphTools:
             self._known[task.world, tool] = known
         return self._known[task.world, tool]
 
-    async def play(self, calls: Sequence[Call], moment: object = None) -> list[Attempt]:
+    async def play(self, calls: Sequence[Call], moment: object = None) -> list[TriedCall]:
         """Plays calls, in tables of their own where they change some; the clock is not moved for them."""
         if not self.keeps_state:
             return [self._try_call(self._namespace, *call) for call in calls]
@@ -365,11 +365,11 @@ class GraphTools:
             world.close()
 
     @staticmethod
-    def _try_call(functions: Mapping[str, Any], tool: str, arguments: Mapping[str, Any]) -> Attempt:
+    def _try_call(functions: Mapping[str, Any], tool: str, arguments: Mapping[str, Any]) -> TriedCall:
         try:
-            return Attempt(arguments, True, to_text(functions[tool](**arguments)))
+            return TriedCall(arguments, True, to_text(functions[tool](**arguments)))
         except Exception as fault:  # noqa: BLE001 - a tool may raise anything
-            return Attempt(arguments, False, f"{type(fault).__name__}: {fault}")
+            return TriedCall(arguments, False, f"{type(fault).__name__}: {fault}")
 
     def code(self, tool: str) -> None:
         """None: no model wrote it."""

@@ -12,7 +12,7 @@ from rlf.apps.imports.openapi_security import Security, as_openapi
 from rlf.apps.imports.openapi_values import (
     Arguments,
     Json,
-    LeftOut,
+    NotATool,
     Schemas,
     as_list,
     as_mapping,
@@ -50,7 +50,7 @@ def read_body(document: Json, schemas: Schemas, written: Any, arguments: Argumen
     """The body that an operation asks for, with its arguments added; none where it asks for none.
 
     Raises:
-        LeftOut: it is of a type that arguments cannot be written in.
+        NotATool: it is of a type that arguments cannot be written in.
     """
     whole = follow(document, written)
     content = as_mapping(whole.get("content"))
@@ -67,7 +67,7 @@ def read_body(document: Json, schemas: Schemas, written: Any, arguments: Argumen
     fields = None if _is_text(kind) else merged_object(schema)
     if fields is None:
         if is_form and required:
-            raise LeftOut(f"its body is {kind} without named fields")
+            raise NotATool(f"its body is {kind} without named fields")
         if is_form:
             return Body()
         one = {**schema, "description": about} if about and "description" not in schema else schema
@@ -92,7 +92,7 @@ def _choose_type(kinds: list[str]) -> str:
     )
     found = next((kind for way in ways for kind in kinds if way(kind)), None)
     if found is None:
-        raise LeftOut(f"its body is {', '.join(kinds) or 'of no type'}; JSON, forms and text can be sent")
+        raise NotATool(f"its body is {', '.join(kinds) or 'of no type'}; JSON, forms and text can be sent")
     return found
 
 
@@ -183,7 +183,7 @@ def read_operations(document: Any, *, base_url: str | None = None, source: str =
     for operation in operations:
         try:
             found.tools.append(operation.tool(security, servers))
-        except LeftOut as reason:
+        except NotATool as reason:
             found.left_out.append(f"{operation.shown}: {reason}")
     found.notes += [*security.notes(), *servers.notes]
     return found
@@ -230,9 +230,9 @@ def _check_server_url(url: str, source: str) -> str:
     refuse_references(url)
     whole = _absolute_url(url, source)
     if whole is None:
-        raise LeftOut(f"the document names no address for it (server: {url!r}); give one with --url")
+        raise NotATool(f"the document names no address for it (server: {url!r}); give one with --url")
     if set("{}") & set(whole):
-        raise LeftOut(f"its server {whole!r} has a variable without a value; give the address with --url")
+        raise NotATool(f"its server {whole!r} has a variable without a value; give the address with --url")
     return whole.rstrip("/")
 
 
@@ -250,7 +250,7 @@ def _read_operations(document: Json, left_out: list[str]) -> Iterator[_Operation
     for path, written in as_mapping(document.get("paths")).items():
         try:
             item = follow(document, written)
-        except LeftOut as reason:
+        except NotATool as reason:
             left_out.append(f"{path}: {reason}")
             continue
         for method in _METHODS:
@@ -289,7 +289,7 @@ class _Operation:
             encoding = _merge_encodings(encoding, query, body.target)
             target |= body.target or ({} if self.method == "delete" else {"body": {}, "body_required": False})
         elif as_mapping(follow(self.document, self.fields.get("requestBody"))).get("required"):
-            raise LeftOut(f"a {self.method.upper()} request with a body cannot be sent")
+            raise NotATool(f"a {self.method.upper()} request with a body cannot be sent")
         target |= {"query": {**query, **credentials.query}, "encoding": encoding}
         target |= {"headers": {**headers, **credentials.headers}}
         about = {
@@ -318,7 +318,7 @@ def _merge_encodings(encoding: Json, query: Json, body: Json) -> Json:
     both = query.keys() & as_mapping(body.get("body")).keys() if "body_format" in body else set()
     clash = sorted(name for name in both if encoding.get(name) != of_body.get(name))
     if clash:
-        raise LeftOut(f"its query and its form both have {clash[0]!r}, written in different ways")
+        raise NotATool(f"its query and its form both have {clash[0]!r}, written in different ways")
     return {**encoding, **of_body}
 
 

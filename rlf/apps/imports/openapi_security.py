@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from rlf.apps.imports.found import FromEnvironment, variable_name
-from rlf.apps.imports.openapi_values import Json, LeftOut, as_list, as_mapping, as_text, follow
+from rlf.apps.imports.openapi_values import Json, NotATool, as_list, as_mapping, as_text, follow
 
 _COOKIE_SAFE = "!#$%&'*+-.^_`|~"
 
@@ -63,13 +63,13 @@ class Security:
         self._chosen: Counter[tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]] = Counter()
 
     def credentials(self, operation: Json) -> Credentials:
-        """The credentials of an operation. Raises LeftOut where it needs what no file can hold."""
+        """The credentials of an operation. Raises NotATool where it needs what no file can hold."""
         alternatives = self._list_alternatives(operation)
         possible = [one for one in alternatives if all(self._schemes.get(name) for name in one)]
         if not alternatives:
             return Credentials()
         if not possible:
-            raise LeftOut(
+            raise NotATool(
                 f"it needs the credentials {' or '.join(map(_join_names, alternatives))}, which a tool file cannot hold"
             )
         chosen = min(possible, key=lambda one: (bool(one), not self._needed.issuperset(one)))
@@ -121,7 +121,7 @@ def _read_scheme(document: Json, written: Any) -> _Scheme | None:
     """Reads a scheme; None where no file can hold its credentials, as with signatures and certificates."""
     try:
         written = follow(document, written)
-    except LeftOut:
+    except NotATool:
         return None
     kind, way = written.get("type"), as_text(written.get("scheme")).lower()
     place, name = as_text(written.get("in")), as_text(written.get("name"))
@@ -198,7 +198,7 @@ def _convert_scheme(written: Any) -> Json:
 def _convert_path(document: Json, written: Any) -> Any:
     try:
         item = follow(document, written)
-    except LeftOut:  # found again where the path's operations are listed
+    except NotATool:  # found again where the path's operations are listed
         return written
     shared = as_list(item.get("parameters"))
     methods = {method: _convert_operation(document, item[method], shared) for method in _METHODS if method in item}
@@ -209,7 +209,7 @@ def _convert_operation(document: Json, written: Any, shared: list[Any]) -> Json:
     written = as_mapping(written)
     try:
         given = [follow(document, one) for one in (*shared, *as_list(written.get("parameters")))]
-    except LeftOut:  # found again, with its operation, where the parameters are read
+    except NotATool:  # found again, with its operation, where the parameters are read
         return {**written, "parameters": [*shared, *as_list(written.get("parameters"))]}
     parameters = list({(as_text(one.get("in")), as_text(one.get("name"))): one for one in given}.values())
     own = {key: child for key, child in written.items() if key not in ("parameters", "consumes", "schemes")}

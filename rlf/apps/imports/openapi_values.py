@@ -28,7 +28,7 @@ _FOR_PEOPLE = frozenset(
 """Keywords that say nothing about which arguments are right."""
 
 
-class LeftOut(Exception):
+class NotATool(Exception):
     """Why an operation is not a tool."""
 
 
@@ -54,7 +54,7 @@ def follow(document: Json, value: Any) -> Json:
     while isinstance(value, dict) and isinstance(value.get("$ref"), str):
         ref = value["$ref"]
         if ref in seen:
-            raise LeftOut(f"it refers to {ref!r}, which refers to itself")
+            raise NotATool(f"it refers to {ref!r}, which refers to itself")
         seen.add(ref)
         own = {key: child for key, child in value.items() if key in ("summary", "description")} | own
         value = _find_target(document, ref)
@@ -64,7 +64,7 @@ def follow(document: Json, value: Any) -> Json:
 def _find_target(document: Json, ref: str) -> Any:
     """The target of a JSON pointer; it may be percent-encoded, as part of a URI."""
     if not ref.startswith("#/"):
-        raise LeftOut(f"it refers to {ref!r}, which is in another document")
+        raise NotATool(f"it refers to {ref!r}, which is in another document")
     found: Any = document
     for key in unquote(ref[2:]).split("/"):
         key = key.replace("~1", "/").replace("~0", "~")
@@ -73,7 +73,7 @@ def _find_target(document: Json, ref: str) -> Any:
         elif isinstance(found, dict) and key in found:
             found = found[key]
         else:
-            raise LeftOut(f"it refers to {ref!r}, which is not there")
+            raise NotATool(f"it refers to {ref!r}, which is not there")
     return found
 
 
@@ -85,7 +85,7 @@ class Schemas:
         self._num_values = 0
 
     def read(self, value: Any) -> Json:
-        """A schema as JSON Schema 2020-12. Raises LeftOut where it is too large to show to a model."""
+        """A schema as JSON Schema 2020-12. Raises NotATool where it is too large to show to a model."""
         return as_mapping(self._expand_schema(value, (), 0))
 
     def _expand_schema(self, value: Any, inside: tuple[str, ...], depth: int) -> Any:
@@ -135,7 +135,7 @@ class Schemas:
     def _count_value(self, depth: int) -> None:
         self._num_values += 1
         if self._num_values > _MAX_VALUES or depth > _MAX_DEPTH:
-            raise LeftOut(f"its schemas have more than {_MAX_VALUES:,} values or {_MAX_DEPTH} levels")
+            raise NotATool(f"its schemas have more than {_MAX_VALUES:,} values or {_MAX_DEPTH} levels")
 
 
 def _as_json_schema(schema: Json) -> Iterator[tuple[str, Any]]:
@@ -261,7 +261,7 @@ def read_parameters(document: Json, schemas: Schemas, *lists: Any) -> list[Docum
         whole = follow(document, one)
         name, place = as_text(whole.get("name")), as_text(whole.get("in"))
         if not name or place not in ("path", "query", "header", "cookie"):
-            raise LeftOut(f"it has a parameter {name!r} in {place!r}; a parameter has a name and is in path or query")
+            raise NotATool(f"it has a parameter {name!r} in {place!r}; a parameter has a name and is in path or query")
         if place == "header" and name.lower() in _NEVER_PARAMETERS:
             continue
         written[place, name] = whole
@@ -281,7 +281,7 @@ def _read_parameter(schemas: Schemas, place: str, name: str, written: Json) -> D
 
 
 def constant_headers(parameters: list[DocumentParameter]) -> dict[str, str]:
-    """Headers that an operation needs and that can only be one value. Raises LeftOut for others that it needs."""
+    """Headers that an operation needs and that can only be one value. Raises NotATool for others that it needs."""
     found = {}
     for parameter in parameters:
         if parameter.place in ("header", "cookie") and parameter.required:
@@ -289,7 +289,7 @@ def constant_headers(parameters: list[DocumentParameter]) -> dict[str, str]:
                 [parameter.schema["const"]] if "const" in parameter.schema else as_list(parameter.schema.get("enum"))
             )
             if len(values) != 1 or parameter.place == "cookie":
-                raise LeftOut(f"it needs the {parameter.place} parameter {parameter.name!r}")
+                raise NotATool(f"it needs the {parameter.place} parameter {parameter.name!r}")
             found[parameter.name] = str(values[0])
     return found
 
@@ -301,12 +301,12 @@ def path_template(path: str, parameters: list[DocumentParameter], arguments: Arg
     for match in _IN_BRACES.finditer(path):
         parameter = by_name.pop(match[1], None)
         if parameter is None:
-            raise LeftOut(f"its path has {match[1]!r}, which no parameter describes")
+            raise NotATool(f"its path has {match[1]!r}, which no parameter describes")
         argument = arguments.add(parameter.name, parameter.schema, place="path", required=True)
         parts += [quote(path[end : match.start()], safe=_IN_A_PATH + "%"), _in_path(parameter, argument)]
         end = match.end()
     if by_name:
-        raise LeftOut(f"it has the path parameter {next(iter(by_name))!r}, which is not in its path")
+        raise NotATool(f"it has the path parameter {next(iter(by_name))!r}, which is not in its path")
     return "".join([*parts, quote(path[end:], safe=_IN_A_PATH + "%")])
 
 
@@ -314,7 +314,7 @@ def _in_path(parameter: DocumentParameter, argument: str) -> str:
     name, style = quote(parameter.name, safe=""), parameter.style
     before = {"simple": "", "label": ".", "matrix": f";{name}="}.get(style)
     if before is None or parameter.is_json:
-        raise LeftOut(
+        raise NotATool(
             f"its path parameter {parameter.name!r} has the style {'content' if parameter.is_json else style!r}"
         )
     if not parameter.explode or not (parameter.is_list or parameter.is_object):
@@ -363,5 +363,5 @@ def encoding_of(name: str, style: str, explode: bool, is_object: bool) -> Encodi
         return None
     found = {"form": Encoding.COMMA, "spaceDelimited": Encoding.SPACE, "pipeDelimited": Encoding.PIPE}.get(style)
     if found is None:
-        raise LeftOut(f"its parameter {name!r} has the style {style!r}")
+        raise NotATool(f"its parameter {name!r} has the style {style!r}")
     return found

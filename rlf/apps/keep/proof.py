@@ -63,7 +63,7 @@ class ClaimState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Sentence:
     """A sentence of a card."""
 
     sentence: str
@@ -81,7 +81,7 @@ class ModelProof:
     sha256: str
     """Of the file of hashes, which stands for the folder and the chain of its run: to be compared with what the one who
     exported it has published."""
-    claims: tuple[Claim, ...]
+    claims: tuple[Sentence, ...]
 
 
 def verify_model(folder: Path) -> ModelProof:
@@ -105,13 +105,13 @@ def verify_model(folder: Path) -> ModelProof:
     except Exception as error:
         if not faults and not isinstance(error, RlfError | OSError | ValueError | LookupError):
             raise  # a defect of rlf
-        claims.append(Claim("The folder can be read.", ClaimState.WRONG, str(error) or type(error).__name__))
+        claims.append(Sentence("The folder can be read.", ClaimState.WRONG, str(error) or type(error).__name__))
     return ModelProof(folder, run_id, hash_path(folder / PROOF), tuple(claims))
 
 
-def _judge(sentence: str, faults: Sequence[str], proven: str) -> Claim:
+def _judge(sentence: str, faults: Sequence[str], proven: str) -> Sentence:
     state = ClaimState.WRONG if faults else ClaimState.PROVEN
-    return Claim(sentence, state, "; ".join(faults) or proven)
+    return Sentence(sentence, state, "; ".join(faults) or proven)
 
 
 def _check_files(folder: Path) -> Iterator[str]:
@@ -144,14 +144,14 @@ class _Looks:
         self._proof, self._origin = proof, origin
         self._step = int(origin["step"])
 
-    def find(self) -> Iterator[Claim]:
+    def find(self) -> Iterator[Sentence]:
         """All of them. One that cannot be looked into is claimed."""
         record = self._run.record
         expected = {"run": record.id, "name": record.name, "step": self._step, "plan_hash": record.plan_hash}
         faults = [] if self._origin == expected else [f"{ORIGIN} names another run, step or plan"]
         yield _judge(f"It is a model of run {record.id}.", faults, f"{ORIGIN} names the run of the lineage")
         yield _judge("The lineage is as it was written.", list(self._check_lineage()), "its chain is whole")
-        looks: tuple[tuple[str, Callable[[], Claim]], ...] = (
+        looks: tuple[tuple[str, Callable[[], Sentence]], ...] = (
             ("The card has what the lineage holds.", self._check_card),
             ("The evaluations' figures are those of their trajectories.", self._check_figures),
             ("The trajectories are what format, tools and limits make of the sampled tokens.", self._check_replay),
@@ -165,7 +165,7 @@ class _Looks:
             try:
                 yield look()
             except (RlfError, OSError, ImportError, ValueError) as error:  # a variable or a package that is not here
-                yield Claim(sentence, ClaimState.CLAIMED, f"it cannot be looked into here: {error}")
+                yield Sentence(sentence, ClaimState.CLAIMED, f"it cannot be looked into here: {error}")
 
     def _check_lineage(self) -> Iterator[str]:
         yield from check_rows(self._reader).faults
@@ -173,7 +173,7 @@ class _Looks:
         if self._reader.link(run_id, str(head)) is None:
             yield f"link {str(head)[:12]}, which {PROOF} names, is not in the chain"
 
-    def _check_card(self) -> Claim:
+    def _check_card(self) -> Sentence:
         sentence = "The card has what the lineage holds."
         licence = str(self._proof["licence"])
         card = make_card(self._reader, self._run, self._step, self._folder, licence)
@@ -186,7 +186,7 @@ class _Looks:
         if card.image is not None and (not curve.is_file() or curve.read_text(encoding="utf-8") != card.image):
             faults.append(f"{CURVE} is not what its lineage gives")
         if faults and self._proof["rlf"] != __version__:
-            return Claim(
+            return Sentence(
                 sentence, ClaimState.CLAIMED, f"it was written by rlf {self._proof['rlf']}: {'; '.join(faults)}"
             )
         return _judge(sentence, faults, f"{CARD} and its curves were written again from the lineage, and are the same")
@@ -207,7 +207,7 @@ class _Looks:
             raise RunError(f"{found.mode} step {found.step}: trajectories are not kept whole")
         return whole
 
-    def _check_figures(self) -> Claim:
+    def _check_figures(self) -> Sentence:
         from rlf.training.evaluation import evaluation_metrics
 
         faults, num = [], 0
@@ -251,7 +251,7 @@ class _Looks:
 
         return load_tokenizer(str(self._folder))
 
-    def _check_replay(self) -> Claim:
+    def _check_replay(self) -> Sentence:
         from rlf.apps.keep.replay import replay_all
 
         stored = [one for found in self._evaluations() for one in self._stored(found)]
@@ -260,7 +260,7 @@ class _Looks:
         proven = f"{len(stored)} were played again from their tokens and the recorded results of their tools"
         return _judge(sentence, faults[:3], proven)
 
-    def _check_scores(self) -> Claim:
+    def _check_scores(self) -> Sentence:
         from rlf.apps.keep.replay import score_again
 
         sentence, spec = "The answers are worth what they were given.", self._spec(with_rewards=True)
@@ -271,20 +271,20 @@ class _Looks:
             num += len(stored)
         return _judge(sentence, faults[:3], f"{num} answers were scored again by the rules of the plan")
 
-    def _check_answers(self) -> Claim:
+    def _check_answers(self) -> Sentence:
         from rlf.apps.keep.replay import find_disagreeing
 
         sentence = "The model gives these answers."
         found = [each for each in self._evaluations() if (each.mode, each.step) == (_GREEDY, self._step)]
         if not found:
-            return Claim(sentence, ClaimState.CLAIMED, "it was not evaluated greedily")
+            return Sentence(sentence, ClaimState.CLAIMED, "it was not evaluated greedily")
         stored = [one for one in self._stored(found[0]) if one.scored.trajectory.num_sampled]
         num, wrong = find_disagreeing(self._folder, stored, time.monotonic() + _MODEL_S, _AGREEING)
         return _judge(
             sentence, wrong[:3], f"it has the tokens of {num} of {len(stored)} greedy answers as its likeliest"
         )
 
-    def _check_certificate(self) -> Claim:
+    def _check_certificate(self) -> Sentence:
         from dataclasses import asdict
 
         from rlf.runs.certificates import certified
@@ -295,34 +295,34 @@ class _Looks:
             each.data["certificate"] for each in self._reader.events(self._run.record.id) if "certificate" in each.data
         ]
         if not events:
-            return Claim(sentence, ClaimState.CLAIMED, "its lineage has no mask certificate")
+            return Sentence(sentence, ClaimState.CLAIMED, "its lineage has no mask certificate")
         spec = self._spec()
         own = json.loads(json.dumps(asdict(certified(spec, build_chat(spec, self._tokenizer())))))
         faults = [] if own == events[-1] else ["the certificate of its chat format is another one than the lineage has"]
         if faults and self._proof["rlf"] != __version__:
-            return Claim(sentence, ClaimState.CLAIMED, f"it was written by rlf {self._proof['rlf']}: {faults[0]}")
+            return Sentence(sentence, ClaimState.CLAIMED, f"it was written by rlf {self._proof['rlf']}: {faults[0]}")
         return _judge(sentence, faults, f"{own['num_turns']} scripted turns were played with its tokenizer and checked")
 
-    def _check_overlap(self) -> Claim:
+    def _check_overlap(self) -> Sentence:
         hashes = self._reader.row_hashes(self._run.record.id)
         trained = set(hashes.get(TRAIN, ()))
         evaluated = {each for phase, of_phase in hashes.items() if phase != TRAIN for each in of_phase}
         texts = {self._reader.question(each).strip() for each in trained}
         seen = [each for each in evaluated if each in trained or self._reader.question(each).strip() in texts]
         sentence = f"Of the {len(evaluated)} questions of its run's evaluations, {len(seen)} were trained on."
-        return Claim(
+        return Sentence(
             sentence, ClaimState.PROVEN, f"compared with the {len(trained)} of its training steps, by their text"
         )
 
-    def _check_attack(self) -> Claim:
+    def _check_attack(self) -> Sentence:
         sentence = "The reward cannot be had without being right."
         if not is_present(_ATTACK):
-            return Claim(sentence, ClaimState.CLAIMED, "`rlf rewards attack` is not installed here")
+            return Sentence(sentence, ClaimState.CLAIMED, "`rlf rewards attack` is not installed here")
         spec = self._spec(with_rewards=True)
         spec = spec.model_copy(update={"model": spec.model.model_copy(update={"path": str(self._folder)})})
         written = [one.scored.trajectory for found in self._evaluations() for one in self._stored(found)]
         if not written:
-            return Claim(sentence, ClaimState.CLAIMED, "it was not evaluated, so that no question is here to try")
+            return Sentence(sentence, ClaimState.CLAIMED, "it was not evaluated, so that no question is here to try")
         tasks = list({each.task.id: each.task for each in written}.values())
         found = asyncio.run(
             load_function(_ATTACK)(
@@ -335,8 +335,8 @@ class _Looks:
             )
         )
         if not found.findings and not found.is_passed:
-            return Claim(sentence, ClaimState.CLAIMED, found.verdict)
+            return Sentence(sentence, ClaimState.CLAIMED, found.verdict)
         num = len(found.attempts) + found.num_searched
         sentence = f"Of {num} behaviours without skill, {found.num_hacks} earn {found.share:.0%} of the reward or more."
         reason = f"played on {found.questions} questions of its evaluations, paid by the rules of the plan"
-        return Claim(sentence, ClaimState.PROVEN, f"{reason}: {found.verdict}")
+        return Sentence(sentence, ClaimState.PROVEN, f"{reason}: {found.verdict}")

@@ -30,9 +30,9 @@ def serve_commands(
     """
     import asyncio
 
-    from rlf.apps.mcp.server import Project, serve_stdio
+    from rlf.apps.mcp.server import ServedProject, serve_stdio
     from rlf.core.errors import RlfError
 
     if not folder.is_dir():
         raise RlfError(f"{folder}: is no folder. Write the folder of a project, or of one to come.")
-    asyncio.run(serve_stdio(Project(folder.resolve(), runs_folder, allow_run=allow_run, budget_s=budget_s)))
+    asyncio.run(serve_stdio(ServedProject(folder.resolve(), runs_folder, allow_run=allow_run, budget_s=budget_s)))

@@ -59,7 +59,7 @@ _GUIDE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class ServedProject:
     """What is served."""
 
     folder: Path
@@ -83,14 +83,14 @@ class Project:
         return [sys.executable, "-m", "rlf", *words]
 
 
-async def serve_stdio(project: Project) -> None:
+async def serve_stdio(project: ServedProject) -> None:
     """Serves until stdin ends; runs that were started continue, for as long as their budget."""
     server = make_server(project)
     async with stdio_server() as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())
 
 
-def make_server(project: Project) -> Server[dict[str, Any]]:
+def make_server(project: ServedProject) -> Server[dict[str, Any]]:
     """A server of the offers, and of what can be read."""
 
     async def list_tools(context: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -141,7 +141,7 @@ def _describe(name: str, offer: Offer, budget_s: float) -> Tool:
     )
 
 
-async def _call(project: Project, name: str, arguments: dict[str, Any]) -> CallToolResult:
+async def _call(project: ServedProject, name: str, arguments: dict[str, Any]) -> CallToolResult:
     """Runs the command of a tool. Raises RlfError for a call that may not be."""
     offers = project.offers()
     if name in OFFERS and name not in offers:
@@ -176,7 +176,7 @@ def _refuse_invalid(offer: Offer, arguments: Mapping[str, Any]) -> None:
         raise RlfError(f"{error.message[:300]}. See the tool's inputSchema.") from error
 
 
-async def _start(project: Project, command: Sequence[str], budget_s: float) -> CallToolResult:
+async def _start(project: ServedProject, command: Sequence[str], budget_s: float) -> CallToolResult:
     """Starts a command that continues after the call; its first line, or why it has ended at once.
 
     Raises RlfError where many run.
@@ -196,7 +196,9 @@ async def _start(project: Project, command: Sequence[str], budget_s: float) -> C
     return _result(out.read_text(errors="replace"), err.read_text(errors="replace"), code)
 
 
-def _spawn(project: Project, command: Sequence[str], budget_s: float) -> tuple[subprocess.Popen[bytes], Path, Path]:
+def _spawn(
+    project: ServedProject, command: Sequence[str], budget_s: float
+) -> tuple[subprocess.Popen[bytes], Path, Path]:
     """The process of a command that continues after the call, and the files of what it prints."""
     folder = project.folder / project.runs_folder / _FOLDER
     folder.mkdir(parents=True, exist_ok=True)
@@ -221,7 +223,7 @@ def _first_line(file: Path) -> str:
     return next((line for line in text.splitlines(keepends=True) if line.startswith("{") and line.endswith("\n")), "")
 
 
-def _stop(project: Project, name: str) -> CallToolResult:
+def _stop(project: ServedProject, name: str) -> CallToolResult:
     """Interrupts the process that owns a run."""
     from rlf.lineage.process import is_visible, send_signal
     from rlf.runs.place import open_reader

@@ -41,7 +41,7 @@ from rlf.tools.mcp.messages import (
     ignore_fault,
     open_streams,
 )
-from rlf.tools.mcp.requests import EVENTS, MAX_REPLIES, Refusal, body_of, events_of, make_client, open_answer, pass_on
+from rlf.tools.mcp.requests import EVENTS, MAX_REPLIES, NoAnswer, body_of, events_of, make_client, open_answer, pass_on
 from rlf.tools.mcp.server import MAX_MESSAGE_BYTES, McpServer
 
 _SESSION: Final = "mcp-session-id"
@@ -142,7 +142,7 @@ class _Talk:
         if tasks:
             await asyncio.wait(tasks, timeout=_SOON_S)
         if self._session_id is not None:
-            with contextlib.suppress(TimeoutError, Refusal):
+            with contextlib.suppress(TimeoutError, NoAnswer):
                 async with asyncio.timeout(_SOON_S), open_answer(self._client, "DELETE", self._url, self._headers({})):
                     pass
 
@@ -178,11 +178,11 @@ class _Talk:
             num_opened = self._num_opened
             try:
                 await self._exchange(message, headers, waiting)
-            except Refusal as refused:
+            except NoAnswer as refused:
                 if not self._may_be_forgotten(message, refused) or not await self._renew(num_opened):
                     raise
                 await self._exchange(message, headers, waiting)
-        except Refusal as refused:
+        except NoAnswer as refused:
             await self._pass(waiting.fail(refused.text, refused.facts))
         except Exception as fault:  # noqa: BLE001 - else nobody would answer the call, which its lateness is charged to
             await self._pass(waiting.fail(f"the exchange broke: {describe(fault)}", RequestFacts(RequestPhase.SENT)))
@@ -191,7 +191,7 @@ class _Talk:
             self._on_end(_FORGOT)
 
     async def _exchange(self, message: JSONRPCRequest, headers: dict[str, str], waiting: OpenRequests) -> None:
-        """Raises Refusal."""
+        """Raises NoAnswer."""
         body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         try:
             sent = {**_ACCEPT, **headers} if _is_opening(message) else self._headers(headers)
@@ -199,15 +199,15 @@ class _Talk:
                 if _is_opening(message):
                     self._session_id, self._opening = response.headers.get(_SESSION), message
                 await self._read_answer(response, waiting)
-        except Refusal as refused:
+        except NoAnswer as refused:
             status = refused.facts.status
             if status is not None and status >= 400:
                 self._on_refusal(status)
             raise
         if waiting:
-            raise Refusal("the server's answer holds no answer to the request", ANSWER)
+            raise NoAnswer("the server's answer holds no answer to the request", ANSWER)
 
-    def _may_be_forgotten(self, message: JSONRPCRequest, refused: Refusal) -> bool:
+    def _may_be_forgotten(self, message: JSONRPCRequest, refused: NoAnswer) -> bool:
         """Whether a refusal may mean the session: with 404 as the protocol has it, or with 400 as some servers do."""
         status, code = refused.facts.status, refused.facts.code
         is_about_sessions = (status == 404 and code != METHOD_NOT_FOUND) or (status == 400 and code in _FORGOTTEN)
@@ -221,12 +221,12 @@ class _Talk:
             return
         if kind != "application/json" or response.status_code == 202:
             what = f"content type {kind!r:.60}" if kind else "no content"
-            raise Refusal(f"the server answered with HTTP {response.status_code} and {what}", facts)
+            raise NoAnswer(f"the server answered with HTTP {response.status_code} and {what}", facts)
         body = await body_of(response, MAX_MESSAGE_BYTES)
         messages = waiting.read(body, facts)
         if messages is None or (isinstance(body, MessageEdges) and not messages):
             facts = replace(facts, is_oversized=isinstance(body, MessageEdges))
-            raise Refusal("the server's answer cannot be read: it is no valid JSON-RPC", facts)
+            raise NoAnswer("the server's answer cannot be read: it is no valid JSON-RPC", facts)
         await self._pass(messages)
 
     async def _read_events(self, response: httpx2.Response, waiting: OpenRequests, facts: RequestFacts) -> None:
@@ -234,7 +234,7 @@ class _Talk:
         last, pause_s, num_failed = None, _RESUME_S, 0
         async with contextlib.AsyncExitStack() as stack:
             while True:
-                with contextlib.suppress(Refusal):
+                with contextlib.suppress(NoAnswer):
                     async for event in events_of(response):
                         last, pause_s = event.id or last, event.retry_s if event.retry_s is not None else pause_s
                         num_failed = 0
@@ -244,11 +244,11 @@ class _Talk:
                             return
                 while True:
                     if not last or num_failed >= _NUM_RESUMES or pause_s > _MAX_RESUME_PAUSE_S:
-                        raise Refusal("the server's stream ended without the answer", RequestFacts(RequestPhase.SENT))
+                        raise NoAnswer("the server's stream ended without the answer", RequestFacts(RequestPhase.SENT))
                     await asyncio.sleep(max(pause_s, _LEAST_PAUSE_S))
                     num_failed += 1
                     headers = self._headers({"Accept": EVENTS, "Last-Event-ID": last})
-                    with contextlib.suppress(Refusal):
+                    with contextlib.suppress(NoAnswer):
                         answer = open_answer(self._client, "GET", self._url, headers)
                         response = await stack.enter_async_context(answer)
                         break
@@ -259,7 +259,7 @@ class _Talk:
         Returns: False where the server knows the session, so that its refusal is about something else.
 
         Raises:
-            Refusal: nothing was carried out, and there is no session for it.
+            NoAnswer: nothing was carried out, and there is no session for it.
         """
         if self._num_opened != num_opened:
             return True
@@ -275,7 +275,7 @@ class _Talk:
         waiting.note_sent(ping)
         try:
             await self._exchange(ping, {}, waiting)  # nobody waits for what it passes on
-        except Refusal as refused:
+        except NoAnswer as refused:
             return not self._may_be_forgotten(ping, refused)
         return True
 
@@ -285,7 +285,7 @@ class _Talk:
             return False
         if self._on_end is not None:
             self._is_lost = True
-            raise Refusal(f"the server {_FORGOT}, as after a restart", RequestFacts(RequestPhase.NOT_SENT))
+            raise NoAnswer(f"the server {_FORGOT}, as after a restart", RequestFacts(RequestPhase.NOT_SENT))
         assert self._opening is not None, "a session that was never opened"
         forgotten = self._session_id  # which calls are still sent with: they are refused, and wait for this one's end
         waiting = OpenRequests(self._pulse.hear)
@@ -294,12 +294,12 @@ class _Talk:
             async with asyncio.timeout(self._start_timeout_s):
                 await self._exchange(self._opening, {}, waiting)
             if waiting.last_error is not None:
-                raise Refusal(waiting.last_error, ANSWER)
-        except (Refusal, TimeoutError) as fault:
+                raise NoAnswer(waiting.last_error, ANSWER)
+        except (NoAnswer, TimeoutError) as fault:
             self._session_id = forgotten
             text = f"the server {_FORGOT} and opens no other: {fault or 'no answer in time'}"
-            pause_s = fault.facts.pause_s if isinstance(fault, Refusal) else None
-            raise Refusal(text, RequestFacts(RequestPhase.NOT_SENT, pause_s=pause_s)) from fault
+            pause_s = fault.facts.pause_s if isinstance(fault, NoAnswer) else None
+            raise NoAnswer(text, RequestFacts(RequestPhase.NOT_SENT, pause_s=pause_s)) from fault
         self._num_opened += 1
         await self._say(JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"), {})
         self._listen()
@@ -310,7 +310,7 @@ class _Talk:
     async def _say(self, message: JSONRPCMessage, headers: dict[str, str]) -> None:
         """Sends what has no answer."""
         body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-        with contextlib.suppress(TimeoutError, Refusal):
+        with contextlib.suppress(TimeoutError, NoAnswer):
             async with asyncio.timeout(_NOTIFY_S):
                 async with open_answer(self._client, "POST", self._url, self._headers(headers), body) as response:
                     await body_of(response, MAX_MESSAGE_BYTES)
@@ -331,7 +331,7 @@ class _Talk:
                         last, pause_s = event.id or last, event.retry_s if event.retry_s is not None else _RESUME_S
                         if event.data:
                             await self._pass(waiting.read(event.data) or [])
-            except Refusal as refused:
+            except NoAnswer as refused:
                 if refused.facts.phase is RequestPhase.ANSWERED:  # most often 405: there is no such stream
                     return
             await asyncio.sleep(pause_s)
@@ -352,7 +352,7 @@ def _is_opening(message: JSONRPCMessage) -> bool:
 async def sse_streams(
     server: McpServer, pulse: Pulse, *, on_refusal: Callable[[int], None], on_end: Callable[[str], None]
 ) -> AsyncIterator[Streams]:
-    """Reaches the server; `on_end` takes the reason when its stream ends. Raises Refusal where it gives none."""
+    """Reaches the server; `on_end` takes the reason when its stream ends. Raises NoAnswer where it gives none."""
     assert server.url is not None, "a command has no url"
     waiting = OpenRequests(pulse.hear)
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -362,7 +362,7 @@ async def sse_streams(
             try:
                 try:
                     url = await asyncio.shield(address)
-                except Refusal as refused:
+                except NoAnswer as refused:
                     if refused.facts.status is not None and refused.facts.status >= 400:
                         on_refusal(refused.facts.status)
                     raise
@@ -389,26 +389,26 @@ async def _read_stream(
                     address.set_result(_address_in(httpx2.URL(url), event.data))
                 elif event.name == "message" and event.data:
                     await pass_on(inbound, waiting.read(event.data) or [])
-    except Refusal as refused:
+    except NoAnswer as refused:
         why = refused.text
         if not address.done():
             address.set_exception(refused)
             return
     if not address.done():
-        address.set_exception(Refusal("its stream names no address for messages", ANSWER))
+        address.set_exception(NoAnswer("its stream names no address for messages", ANSWER))
         return
     on_end(why)
     inbound.close()
 
 
 def _address_in(url: httpx2.URL, data: bytes) -> str:
-    """Where messages go, which is on the same host: they hold a key. Raises Refusal."""
+    """Where messages go, which is on the same host: they hold a key. Raises NoAnswer."""
     try:
         there = url.join(data.decode())
     except (ValueError, httpx2.InvalidURL) as fault:
-        raise Refusal("the server's address for messages is no URL", ANSWER) from fault
+        raise NoAnswer("the server's address for messages is no URL", ANSWER) from fault
     if (there.scheme, there.host, there.port) != (url.scheme, url.host, url.port):
-        raise Refusal(f"the server's address for messages is on another host, {there.host}", ANSWER)
+        raise NoAnswer(f"the server's address for messages is on another host, {there.host}", ANSWER)
     return str(there)
 
 
@@ -435,6 +435,6 @@ async def _send(
     try:
         async with open_answer(client, "POST", url, {"Content-Type": "application/json"}, body):
             return
-    except Refusal as refused:
+    except NoAnswer as refused:
         if isinstance(message, JSONRPCRequest):
             await pass_on(inbound, waiting.fail(refused.text, refused.facts, [message.id]))

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from rlf.apps.attack.reading import HOLE, Reading, Watch, all_texts, is_pattern, matching, read_terms, templates
+from rlf.apps.attack.reading import (
+    HOLE,
+    LineWatch,
+    RewardReading,
+    all_texts,
+    is_pattern,
+    matching,
+    read_terms,
+    templates,
+)
 from rlf.apps.attack.search import read_forms
 from rlf.rewards.calling import OwnFunction
 from rlf.rewards.facts import Example
@@ -108,7 +117,7 @@ def term(folder: Path, name: str) -> Term:
     )
 
 
-def read(folder: Path, name: str) -> Reading:
+def read(folder: Path, name: str) -> RewardReading:
     return read_terms((term(folder, name),))
 
 
@@ -144,7 +153,7 @@ def test_keys_of_terms_that_are_no_code_are_read_too() -> None:
 
 
 def test_a_pattern_that_is_put_together_is_seen_and_one_that_holds_the_gold_is_not(tmp_path: Path) -> None:
-    watch = Watch((term(tmp_path, "own"), term(tmp_path, "against")))
+    watch = LineWatch((term(tmp_path, "own"), term(tmp_path, "against")))
     name = f"{tmp_path}/own.py"
     own, against = OwnFunction(f"{name}:own", 9), OwnFunction(f"{name}:against", 9)
 
@@ -161,7 +170,7 @@ def test_a_pattern_that_is_put_together_is_seen_and_one_that_holds_the_gold_is_n
 
 
 def test_forms_of_an_answer_come_from_patterns_tags_labels_and_keys() -> None:
-    reading = Reading()
+    reading = RewardReading()
     reading.add([r"#### (\d+)", "Reason:", "Answer:", "<final>", "result"], "here")
     forms = {form.strip() for form in read_forms(reading)}
     assert {f"#### {HOLE}", f"Answer: {HOLE}", f"<final>{HOLE}</final>", f'{{"result": "{HOLE}"}}'} <= forms

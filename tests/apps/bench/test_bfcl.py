@@ -122,7 +122,7 @@ def test_nothing_that_a_model_writes_is_run_as_code(text, package, tmp_path):
     file = tmp_path / "made"
     row = {"kind": "simple_python", "ground_truth": "[{}]", "entry": '{"id": "simple_python_x", "function": []}'}
     for judge in (lambda: bfcl.judge_text(row, text.format(file)), lambda: bfcl.read_calls(text.format(file))):
-        with suppress(bfcl.Unreadable, IndexError):
+        with suppress(bfcl.UnreadableAnswer, IndexError):
             judge()
         assert not file.exists()
 

@@ -18,7 +18,7 @@ from mcp_types import CallToolResult
 
 from rlf.apps.mcp import background
 from rlf.apps.mcp.offers import OFFERS
-from rlf.apps.mcp.server import Project, make_server
+from rlf.apps.mcp.server import ServedProject, make_server
 from rlf.cli.commands import HOMES
 from rlf.runs.place import open_reader
 
@@ -164,7 +164,7 @@ def test_a_call_that_may_not_be_says_what_may_be(tool: str, arguments: dict, wor
     async def main() -> CallToolResult:
         from mcp.client import Client
 
-        served = Project(tmp_path, Path("runs"), allow_run=True, budget_s=60)
+        served = ServedProject(tmp_path, Path("runs"), allow_run=True, budget_s=60)
         async with Client(make_server(served), mode="legacy") as client:
             return await client.call_tool(tool, arguments)
 

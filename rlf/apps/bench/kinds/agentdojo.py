@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import yaml
 
 from rlf.apps.bench.kind import Benchmark, Play, Row, read_names
-from rlf.apps.bench.packages import Packages
+from rlf.apps.bench.packages import PinnedPackages
 from rlf.apps.bench.rows import RowWorld
 from rlf.core.errors import RlfError
 from rlf.types import Task
@@ -37,7 +37,7 @@ class Agentdojo(Benchmark):
 
     title: ClassVar[str] = "AgentDojo: utility, and attack success under injected tool results"
     licence: ClassVar[str] = "MIT"
-    packages: ClassVar[Packages | None] = Packages(
+    packages: ClassVar[PinnedPackages | None] = PinnedPackages(
         "agentdojo==0.1.35 deepdiff==8.6.1 orderly-set==5.5.0 docstring-parser==0.17.0 email-validator==2.3.0 "
         "dnspython==2.8.0",
     )

