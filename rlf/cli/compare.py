@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
@@ -53,12 +54,15 @@ def compare_runs(
     as_markdown: Annotated[bool, typer.Option("--md", help="Print Markdown.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print every curve as CSV.")] = False,
     as_tex: Annotated[bool, typer.Option("--tex", help="Print the results' tables for LaTeX.")] = False,
+    figures_folder: Annotated[
+        Path | None, typer.Option("--figures", metavar="DIR", help="Also write each chart as an SVG file.")
+    ] = None,
     as_json: AsJson = False,
     runs_folder: RunsFolder = DEFAULT_RUNS,
 ) -> None:
     """Compare runs: what differs between them, how their results differ, and whether that is more than chance."""
     from rlf.reports.comparison import MATRIX_FLIPS, read_examples
-    from rlf.reports.comparison_views import comparison_view, csv_text, page, tex
+    from rlf.reports.comparison_views import comparison_view, csv_text, figures, page, tex
     from rlf.runs import compare
     from rlf.runs.place import open_reader
     from rlf.runs.trajectories import openings_of
@@ -72,6 +76,8 @@ def compare_runs(
         openings = openings_of(found)
     if html is not None:
         write_page(html, page(found, examples, openings))
+    for name, text in figures(found).items() if figures_folder is not None else ():
+        write_page(figures_folder / name, text)
     if as_csv or as_markdown or as_tex:
         print(csv_text(found.arms) if as_csv else tex(found) if as_tex else found.markdown, end="")
     else:

@@ -90,8 +90,9 @@ def showing_progress(verb: str) -> Iterator[Callable[[str], None]]:
 
 
 def write_page(path: Path, text: str) -> None:
-    """Writes a page of HTML. Raises RlfError where it cannot be written."""
+    """Writes a page or a figure, in a folder that is made. Raises RlfError where it cannot be written."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise RlfError(f"{path}: cannot be written: {error.strerror}. Name a file in a folder that is.") from error

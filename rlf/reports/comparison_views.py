@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from rlf.reports.comparison import (
     turn_words,
 )
 from rlf.reports.outcomes import Basis, ReachedStep
-from rlf.reports.pages.chart import ArmCurve, draw, further_curves, main_curves
+from rlf.reports.pages.chart import ArmCurve, charts_svg, draw, further_curves, main_curves
 from rlf.reports.pages.render import SidePair, render
 from rlf.reports.paired import power_words
 from rlf.reports.report import judge_totals
@@ -356,6 +357,13 @@ def page(
     courses = courses_of(found.arms)
     charts = {"charts": list(map(draw, main_curves(courses))), "more_charts": list(map(draw, further_curves(courses)))}
     return render("compare.html", **page_values(found, examples, openings), **charts)
+
+
+def figures(found: Comparison) -> dict[str, str]:
+    """The page's charts as SVG, by the name of a file."""
+    courses = courses_of(found.arms)
+    charts = [*main_curves(courses), *further_curves(courses)]
+    return {f"{re.sub(r'[^.A-Za-z0-9_-]+', '-', chart.name)}.svg": charts_svg([draw(chart)]) for chart in charts}
 
 
 def courses_of(arms: Sequence[Arm]) -> list[ArmCurve]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -709,12 +710,17 @@ def test_the_command_compares_and_writes_the_page(swept: Reader, tmp_path: Path)
     folder = Path(swept.store.place).parent
     file = tmp_path / "report.html"
     names = ["20260102-030400-fast", "20260102-030400-slow"]
-    done = CliRunner().invoke(app, ["runs", "compare", *names, "--runs", str(folder), "--html", str(file), "--json"])
+    figures = tmp_path / "new" / "figures"
+    places = ["--runs", str(folder), "--html", str(file), "--figures", str(figures)]
+    done = CliRunner().invoke(app, ["runs", "compare", *names, *places, "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)["data"]
     assert told["differences"][0]["what"] == "train.learning_rate"
     assert told["contrasts"][0]["num_gained"] + told["contrasts"][0]["num_lost"] == len(told["contrasts"][0]["flips"])
     assert file.read_text().startswith("<!doctype html>")
+    drawn = ElementTree.parse(figures / "held-out-sampled.svg").getroot()
+    assert {"A", "B", "held-out success, sampled"} <= {text.text for text in drawn.iter("{*}text")}
+    assert (figures / "reward-mean.svg").is_file()
 
 
 def test_metrics_of_terms_outcomes_and_stops_are_named_in_words() -> None:

@@ -284,5 +284,7 @@ def _draw_chart(chart: Drawn, left: int) -> Iterator[str]:
         if line.band:
             yield f'<path d="{line.band}" fill="{colour}" fill-opacity="0.3"/>'
         yield f'<path d="{line.path}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
-        yield f'<circle cx="{line.end[0]}" cy="{line.end[1]}" r="2.5" fill="{colour}"/>'
+        x, y = line.end
+        yield f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>'
+        yield f'<text x="{x + 5}" y="{y + 4}" fill="{colour}">{escape(line.name)}</text>' if line.name else ""
     yield "</g>"
