@@ -719,7 +719,7 @@ def test_the_command_compares_and_writes_the_page(swept: Reader, tmp_path: Path)
     assert told["contrasts"][0]["num_gained"] + told["contrasts"][0]["num_lost"] == len(told["contrasts"][0]["flips"])
     assert file.read_text().startswith("<!doctype html>")
     drawn = ElementTree.parse(figures / "held-out-sampled.svg").getroot()
-    assert {"A", "B", "held-out success, sampled"} <= {text.text for text in drawn.iter("{*}text")}
+    assert {"A", "B", "held-out success, sampled"} <= {text.text for text in drawn.findall(".//{*}text")}
     assert (figures / "reward-mean.svg").is_file()
 
 
