@@ -108,6 +108,7 @@ OTHER_LIBRARIES = (
         "arXiv:2508.10751", "A_i = (E[max of k with i] - E[max of k]) / std(max of k)",
     ),
     KeyNames("algorithm: maxrl", "-", "-", "-", "arXiv:2602.02710", "A = (r - mean(r)) / mean(r)"),
+    KeyNames("algorithm: distillation", "-", "-", "-", "arXiv:2306.13649", "A = log q - log p of a teacher q"),
     KeyNames(
         "algorithm: grpo_passk", "-", "`grpo_passk`", "-",
         "arXiv:2503.19595", "A of the best = (first - second) / std(r), 0 of others",

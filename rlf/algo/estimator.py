@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_OF_TOKENS = ("kl_BT", "values_BT", "old_logprobs_BT", "teacher_logprobs_BT")
+
+
 @dataclass(frozen=True, slots=True)
 class TurnRewards:
     """The rewards of B trajectories taken apart: what is about each turn, and what is about the whole."""
@@ -79,6 +82,10 @@ class AdvantageInput:
     """The same rewards term by term; None: the reward is one term."""
     greedy_B: Tensor | None = None
     """float: the reward of the greedy rollout of each row's task. None unless the estimator `needs_greedy`."""
+    old_logprobs_BT: Tensor | None = None
+    """float: of the policy before the update. None unless the estimator `needs_teacher`."""
+    teacher_logprobs_BT: Tensor | None = None
+    """float: of the teacher; no number where it says nothing. None unless the estimator `needs_teacher`."""
     world_B: Tensor | None = None
     """int64: which of several worlds each row was played in; None where there is one."""
 
@@ -90,7 +97,8 @@ class AdvantageInput:
         assert self.rewards_B.dtype.is_floating_point, f"rewards are {self.rewards_B.dtype}"
         assert not self.action_mask_BT.dtype.is_floating_point, f"action_mask is {self.action_mask_BT.dtype}"
         assert bool(self.rewards_B.isfinite().all()), f"rewards must be finite: {self.rewards_B.tolist()}"
-        for name, tensor in (("kl", self.kl_BT), ("values", self.values_BT)):
+        for name in _OF_TOKENS:
+            tensor = getattr(self, name)
             assert tensor is None or tensor.shape == (rows, tokens), f"{name} is no [{rows}, {tokens}]"
         turns = self.turns
         assert turns is None or turns.turn_BT.shape == (rows, tokens), f"turns are no [{rows}, {tokens}]"
@@ -101,7 +109,7 @@ class AdvantageInput:
 
     def take_rows(self, rows_N: Tensor) -> AdvantageInput:
         """Some of the rows, in an order that is given, as a batch of one world."""
-        names = ("rewards_B", "group_B", "action_mask_BT", "kl_BT", "values_BT", "greedy_B")
+        names = ("rewards_B", "group_B", "action_mask_BT", "greedy_B", *_OF_TOKENS)
         chosen: dict[str, Any] = {name: one[rows_N] for name in names if (one := getattr(self, name)) is not None}
         if (terms := self.terms) is not None:
             chosen["terms"] = TermRewards(terms.values_BK[rows_N], terms.is_scored_BK[rows_N], terms.weights_K)
@@ -135,6 +143,8 @@ class Estimator(Kind, ABC):
     """True if it distinguishes the turns of a trajectory by `AdvantageInput.turns`."""
     needs_greedy: ClassVar[bool] = False
     """True if `greedy_B` must be given, which takes one greedy rollout of each task beside the sampled ones."""
+    needs_teacher: ClassVar[bool] = False
+    """True if `old_logprobs_BT` and `teacher_logprobs_BT` must be given."""
 
     spans_batch: ClassVar[bool] = False
     """True if it has statistics of the whole batch; of several worlds, of the batch's rows in each."""

@@ -28,7 +28,8 @@ from rlf.spec.nodes import KeyPath, Node, edit, edit_leaves, show
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import ToolKind
 
-DATA_PATHS = (("data", "train", "path"), ("data", "eval", "path"), ("data", "demonstrations", "path"))
+SOLUTIONS, TEACHER = ("train", "algorithm", "demonstrations"), ("train", "algorithm", "teacher")
+DATA_PATHS = (("data", "train", "path"), ("data", "eval", "path"), ("data", "demonstrations", "path"), SOLUTIONS)
 MODEL_PATH = ("model", "path")
 DATA_FILES = (("template", TEMPLATE_SUFFIXES), ("system", TEMPLATE_SUFFIXES), ("examples", DATA_SUFFIXES))
 """Keys of a dataset whose text names a file when it ends so."""
@@ -46,7 +47,7 @@ _SUFFIX = re.compile(r"\.[A-Za-z]\w{0,9}")
 
 def resolve_paths(root: Node, faults: list[Fault]) -> Node:
     """The tree with paths to files made absolute; builtin names are checked, other names left alone."""
-    for path in (*DATA_PATHS, MODEL_PATH):
+    for path in (*DATA_PATHS, MODEL_PATH, TEACHER):
         root = edit(root, path, partial(_resolve_name, faults=faults, is_data=path in DATA_PATHS))
     for name in ("train", "eval"):
         for key, suffixes in DATA_FILES:
@@ -202,6 +203,8 @@ def local_inputs(spec: RunSpec) -> list[InputFile]:
     named += [("code", argument) for target in targets for argument in _server_files(target)]
     named += [("data", path) for source in sources for path in (source.path, *mixture_files(source.path))]
     named += [("data", shown.path)] if (shown := spec.data.demonstrations) else []
+    taught = (("data", SOLUTIONS[-1]), ("model", TEACHER[-1]))
+    named += [(role, path) for role, key in taught if (path := getattr(spec.train.algorithm, key, None))]
     beside = [getattr(source, key) for source in sources for key, _ in DATA_FILES]
     named += [("data", text) for text in beside if isinstance(text, str)]
     named += [("data", t.sentinels.file) for t in spec.rewards if is_judge(t) and t.sentinels is not None]

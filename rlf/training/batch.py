@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rlf.algo.estimator import AdvantageInput, TermRewards, TurnRewards
+from rlf.algo.returns import zero_outside
 from rlf.types.score import Scored
 from rlf.types.trajectory import StopReason
 
@@ -43,6 +44,8 @@ class Batch:
     """int64: equal for rows of one of several worlds; None where there is one."""
     observation_mask_BT: torch.Tensor | None = None
     """bool: results of tools, and never what was sampled; None where no loss is about them."""
+    teacher_rows: TeacherRows | None = None
+    """How a teacher reads the trajectories; None: as the policy does, or there is none."""
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device; lengths stay on the CPU, where the rows are planned."""
@@ -92,9 +95,43 @@ class Batch:
 
 _OF_THE_DEVICE = (
     *("tokens_BT", "loss_mask_BT", "rollout_logprobs_BT", "rewards_B", "group_B"),
-    *("turns", "terms", "greedy_B", "truncated_B", "world_B", "observation_mask_BT"),
+    *("turns", "terms", "greedy_B", "truncated_B", "world_B", "observation_mask_BT", "teacher_rows"),
 )
 """What the update computes with."""
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherRows:
+    """B trajectories behind prompts that show a teacher more than the policy knew: the tokens after them are equal."""
+
+    batch: Batch
+    offset_B: torch.Tensor
+    """int64: by how many tokens each prompt is longer; negative where it is shorter."""
+    is_taught_B: torch.Tensor
+    """bool: false where there is nothing to show, or the prompt could not be written again."""
+
+    def to(self, device: torch.device) -> TeacherRows:
+        """The same on a device."""
+        return TeacherRows(self.batch.to(device), self.offset_B.to(device), self.is_taught_B.to(device))
+
+    def align(self, values_BT: torch.Tensor, width: int) -> torch.Tensor:
+        """Values of these rows at the tokens of the policy's rows, [B, width]; no number in rows that are not taught.
+
+        Only what the policy sampled is at a place of its own; elsewhere the values are any.
+        """
+        index_BT = torch.arange(width, device=values_BT.device) + self.offset_B.unsqueeze(1)
+        aligned_BT = values_BT.gather(1, index_BT.clamp(0, values_BT.shape[1] - 1))
+        return aligned_BT.masked_fill(~self.is_taught_B.unsqueeze(1), torch.nan)
+
+
+def teacher_metrics(asked: AdvantageInput) -> dict[str, float]:
+    """How far the policy is from its teacher, and of how many trajectories; empty where there is none."""
+    if asked.teacher_logprobs_BT is None or asked.old_logprobs_BT is None:
+        return {}
+    taught_BT = asked.action_mask_BT & ~asked.teacher_logprobs_BT.isnan()
+    far_BT = zero_outside(asked.old_logprobs_BT - asked.teacher_logprobs_BT, taught_BT)
+    share = float(taught_BT.any(1).float().mean())
+    return {"teacher/kl": float(far_BT.sum() / taught_BT.sum().clamp(min=1)), "teacher/taught": share}
 
 
 @dataclass(frozen=True, slots=True)

@@ -352,6 +352,8 @@ def find_missing(estimator: Estimator) -> str | None:
     kind = type(estimator).__module__.rpartition(".")[2]
     if estimator.needs_critic:
         return f"{kind} needs a critic's values of each token, which are not stored"
+    if estimator.needs_teacher:
+        return f"{kind} needs what its teacher says of each token, which is not stored"
     if estimator.needs_greedy:
         return f"{kind} takes the rewards of greedy rollouts, which are not scored again"
     return None

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rlf.algo.advantages.distillation import Distillation
 from rlf.chat.format import ChatFormat, open_format
 from rlf.chat.policy import ChatPolicy, FailurePolicy, HistoryPolicy
 from rlf.core import RlfError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from rlf.rollout.by_text import TextPlayer
     from rlf.rollout.collect import Player
     from rlf.spec.models import RunSpec
+    from rlf.training.batch import Batch
 
 
 PLAYED_BY_AGENT = (
@@ -77,6 +79,13 @@ class Demonstrations(Protocol):
         """Those that no step imitates."""
 
 
+class Teaching(Protocol):
+    """What a teacher is shown beside what the policy knew."""
+
+    def add_rows(self, batch: Batch, used: Sequence[Scored]) -> Batch:
+        """The batch of trajectories, with how the teacher reads them."""
+
+
 def import_app(key: str, app: str, module: str) -> ModuleType:
     """A module of an app, by name: it may be deleted, and nothing of the core imports one.
 
@@ -95,6 +104,16 @@ def open_demonstrations(spec: RunSpec, harness: Harness) -> Demonstrations | Non
         return None
     shown: Demonstrations = import_app("data.demonstrations", "demos", "steps").StepDemonstrations(spec, harness)
     return shown
+
+
+def open_teaching(spec: RunSpec, harness: Harness) -> Teaching | None:
+    """Of a spec whose teacher is shown something; None where it has no teacher, or sees what the policy sees."""
+    settings = spec.train.algorithm
+    if not isinstance(settings, Distillation) or not (settings.demonstrations or settings.shows_failures):
+        return None
+    module = import_app("train.algorithm", "demos", "teaching")
+    teaching: Teaching = module.Teaching(settings, harness, 4 * spec.rollout.max_total_tokens)
+    return teaching
 
 
 def open_agents(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, redact: Callable[[str], str]) -> Agents | None:

@@ -236,6 +236,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("policy/entropy", "nats", "Mean entropy of the policy's distribution at the sampled tokens."),
     Metric("policy/clip_fraction", "share", "Sampled tokens whose ratio lies outside the clipping range."),
     Metric("policy/kl_old", "nats", "Estimated distance from the policy that the step began with."),
+    Metric("teacher/kl", "nats", "Estimated distance from the teacher of `distillation`, at the tokens that it reads."),
+    Metric("teacher/taught", "share", "Trajectories of the update that the teacher says something of."),
     Metric("policy/kl_ref", "nats", "Estimated distance from the reference, by `train.kl.kind`."),
     Metric("policy/mismatch_kl", "nats", "Estimated distance of the trainer's probabilities from the sampler's."),
     Metric(

@@ -42,6 +42,8 @@ def random_batch(
         kl_BT=normal(rows, tokens) if kl_coef else None,
         kl_coef=kl_coef,
         values_BT=normal(rows, tokens),
+        old_logprobs_BT=-normal(rows, tokens).abs(),
+        teacher_logprobs_BT=-normal(rows, tokens).abs(),
         greedy_B=torch.zeros(rows, dtype=torch.float64),
         reward_clip=reward_clip,
     )

@@ -233,6 +233,8 @@ def ragged_batches(draw: st.DrawFn) -> AdvantageInput:
         kl_BT=noise_BT,
         kl_coef=draw(st.sampled_from([0.0, 0.1])),
         values_BT=noise_BT,
+        old_logprobs_BT=noise_BT,
+        teacher_logprobs_BT=noise_BT.flip(0),
         greedy_B=torch.zeros(len(groups), dtype=torch.float64),
         reward_clip=draw(st.sampled_from([None, (-10.0, 10.0)])),
     )
@@ -258,15 +260,7 @@ def test_the_order_of_rows_and_the_names_of_groups_do_not_matter(
     name: str, batch: AdvantageInput, data: st.DataObject
 ) -> None:
     order = torch.tensor(data.draw(st.permutations(range(len(batch.group_B)))))
-    assert batch.kl_BT is not None and batch.values_BT is not None
-    moved = replace(
-        batch,
-        rewards_B=batch.rewards_B[order],
-        group_B=100 - 3 * batch.group_B[order],
-        action_mask_BT=batch.action_mask_BT[order],
-        kl_BT=batch.kl_BT[order],
-        values_BT=batch.values_BT[order],
-    )
+    moved = replace(batch.take_rows(order), group_B=100 - 3 * batch.group_B[order])
     estimator = ESTIMATORS.get(name)()
     expected, actual = estimator.advantages(batch), estimator.advantages(moved)
     atol = 1e-6 + 1e-10 * batch.rewards_B.abs().max().item()  # of sums in another order
@@ -301,7 +295,12 @@ def test_half_precision_rewards_are_computed_in_float32(name: str) -> None:
     batch = random_batch(0)
     values_BT = None if batch.values_BT is None else batch.values_BT.bfloat16()
     greedy_B = None if batch.greedy_B is None else batch.greedy_B.bfloat16()
-    low = replace(batch, rewards_B=batch.rewards_B.bfloat16(), values_BT=values_BT, greedy_B=greedy_B)
+    assert batch.old_logprobs_BT is not None
+    said_BT = batch.old_logprobs_BT.bfloat16()
+    low = replace(
+        batch, rewards_B=batch.rewards_B.bfloat16(), values_BT=values_BT, greedy_B=greedy_B, old_logprobs_BT=said_BT,
+        teacher_logprobs_BT=said_BT,
+    )  # fmt: skip
     assert ESTIMATORS.get(name)().advantages(low).advantages_BT.dtype == torch.float32
 
 

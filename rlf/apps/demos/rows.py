@@ -82,6 +82,18 @@ def load_demonstrations(
     return found
 
 
+def load_solutions(path: str) -> dict[str, str]:
+    """The demonstrations of a file in plain words, by the id of the task and by its question. Raises SpecError."""
+    found: dict[str, str] = {}
+    for one in load_demonstrations(path):
+        lines = list[str]()
+        for turn in one.turns:
+            lines += [f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}" for call in turn.calls]
+            lines += [*turn.results, turn.content]
+        found |= dict.fromkeys((one.task.id, one.task.question), "Solution:\n" + "\n".join(filter(None, lines)))
+    return found
+
+
 def _check_tools(one: Demonstration, declared: Sequence[str] | None, describes_tools: bool) -> None:
     known = [*(declared or ()), *(tool.name for tool in one.tools or () if declared is None or describes_tools)]
     called = dict.fromkeys(call.name for turn in one.turns for call in turn.calls)

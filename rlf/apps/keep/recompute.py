@@ -97,7 +97,9 @@ class Recomputation:
     def _estimator(self) -> Estimator | None:
         """None where the advantages of the run do not follow from its rows."""
         train = self._train
-        if train is None or train.observations_in_loss or train.algorithm.needs_critic or train.algorithm.reads_turns:
+        if train is None or train.observations_in_loss or train.algorithm.reads_turns:
+            return None
+        if train.algorithm.needs_critic or train.algorithm.needs_teacher:
             return None
         env = self._run.record.plan["spec"].get("env") or {}
         if train.algorithm.spans_batch and env.get("kind") == "several":  # of worlds apart, which rows do not name

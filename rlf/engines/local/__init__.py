@@ -14,6 +14,7 @@ from rlf.engines.engine import SERVED, Engine, HostSettings
 from rlf.plan.estimate import EngineReport
 from rlf.plan.warnings import Unread, find_written
 from rlf.spec.engines import Feature
+from rlf.spec.paths import SOLUTIONS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -69,14 +70,22 @@ class Local(Engine):
 
     def try_out(self, loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
         """Faults of demonstrations: rows that are none, or that the model's chat format does not write."""
-        if loaded.spec.data.demonstrations is None:
+        solutions, faults = getattr(loaded.spec.train.algorithm, "demonstrations", None), list[Fault]()
+        if loaded.spec.data.demonstrations is None and solutions is None:
             return [], []
         from rlf.training.harness import import_app
 
         try:
-            return import_app("data.demonstrations", "demos", "steps").find_faults(loaded), []
+            if loaded.spec.data.demonstrations is not None:
+                faults += import_app("data.demonstrations", "demos", "steps").find_faults(loaded)
         except RlfError as error:
-            return [loaded.fault(("data", "demonstrations"), str(error))], []
+            faults.append(loaded.fault(("data", "demonstrations"), str(error)))
+        try:
+            if solutions is not None:
+                import_app(".".join(SOLUTIONS), "demos", "rows").load_solutions(solutions)
+        except RlfError as error:
+            faults.append(loaded.fault(SOLUTIONS, str(error)))
+        return faults, []
 
     def report(
         self, spec: RunSpec, shape: ModelShape | None, folder: Path, *, gpu_bytes: int | None, num_eval_rows: int

@@ -25,6 +25,7 @@ from typing import Literal
 
 import torch
 
+from rlf.algo.advantages.distillation import Distillation
 from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import ChatFormat
 from rlf.core.clocks import stage
@@ -51,7 +52,7 @@ from rlf.spec.models import CheckpointSpec, ModelSpec, Schedule
 from rlf.training.batch import make_batch
 from rlf.training.collection import Collector, StepCollection
 from rlf.training.evaluation import evaluate, step_metrics
-from rlf.training.harness import build_harness, open_demonstrations
+from rlf.training.harness import Teaching, build_harness, import_app, open_demonstrations, open_teaching
 from rlf.training.outages import OutageError, Outages
 from rlf.types.events import CheckpointSaved, EventSink, Notice, StepFinished
 from rlf.types.score import Scored
@@ -77,6 +78,7 @@ class Trainer:
         due_steps: Container[int],
         emit: EventSink,
         flush: Callable[[], None],
+        teaching: Teaching | None = None,
     ) -> None:
         """Takes the parts of a run.
 
@@ -88,6 +90,7 @@ class Trainer:
             due_steps: after how many updates it is tried, beside where the run begins.
             emit: takes every event, in order.
             flush: returns when every event emitted so far is safe.
+            teaching: shows the teacher of an estimator what the policy does not see; None: there is nothing.
         """
         self.progress = TrainingProgress()
         self._host = host
@@ -107,6 +110,7 @@ class Trainer:
         self._due_steps = due_steps
         self._emit = emit
         self._flush = flush
+        self._teaching = teaching
         self._reward_state = self._reward.state()
         """What terms had counted when the last step's collection was whole."""
 
@@ -238,7 +242,10 @@ class Trainer:
             observations_in_loss=self._settings.observations_in_loss,
             marks_observations=self._settings.loss.observations > 0,
             greedy_by_task=collection.greedy_by_task,
-        ).to(self._host.model.device)
+        )
+        if self._teaching is not None and not self._collector.imitates(step):
+            batch = self._teaching.add_rows(batch, used)
+        batch = batch.to(self._host.model.device)
         with stage(f"update {step}"):
             result = await self._host.change_weights(partial(self._updater.update, batch, step), step)
         if self._collector.imitates(step) and (step in self._due_steps or not self._collector.imitates(step + 1)):
@@ -397,13 +404,18 @@ class LocalEngine:
             due_steps=spec.eval.due_steps(spec.train.steps),
             emit=emit,
             flush=opening.flush,
+            teaching=open_teaching(spec, self._harness),
         )
 
     def _new_updater(self, opening: Opening, model: PolicyModel, *, share_prefixes: bool) -> Updater:
         """The updater of the run's policy, with its reference where the spec penalises the distance from one."""
-        spec, path, reference = opening.plan.spec, opening.inputs.model_path, None
+        spec, path, reference, teacher = opening.plan.spec, opening.inputs.model_path, None, None
         if spec.train.kl.coef > 0:
             reference = self._load(path, spec.model, spec.seed, frozen=True)
+        if isinstance(spec.train.algorithm, Distillation) and spec.train.algorithm.teacher is not None:
+            module = import_app("train.algorithm.teacher", "demos", "teaching")
+            named = module.find_teacher(spec.train.algorithm.teacher, self._tokenizer)
+            teacher = self._load(named, spec.model, spec.seed, frozen=True)
         return Updater(
             model,
             spec.train,
@@ -411,6 +423,7 @@ class LocalEngine:
             seed=spec.seed,
             demonstrations=spec.data.demonstrations,
             reference=reference,
+            teacher=teacher,
             workers=self._workers if self._device.type == "cpu" else None,
             share_prefixes=share_prefixes,
         )

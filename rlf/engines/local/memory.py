@@ -125,6 +125,8 @@ def _weight_parts(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Iterator[Me
         yield MemoryPart("adapters", "models x A x 4", f"{models}{size.num_trainable:,} x 4", adapters)
     if spec.train.kl.coef > 0:
         yield MemoryPart("reference", "P x bytes", f"{p:,} x {c}", p * c)
+    if getattr(spec.train.algorithm, "teacher", None) is not None:
+        yield MemoryPart("teacher, as large as the policy", "P x bytes", f"{p:,} x {c}", p * c)
     if c != held:
         yield MemoryPart("weights in the computing type", "P x bytes", f"{p:,} x {c}", p * c)
     if spec.train.staleness:  # weights that are not trained are shared

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from rlf.algo.advantages.supervised import Supervised
-from rlf.algo.estimator import AdvantageOutput
-from rlf.algo.logprobs import Shift, shift, token_logprobs
+from rlf.algo.estimator import AdvantageInput, AdvantageOutput
 from rlf.algo.loss_config import Aggregation, CorrectionLevel, PolicyLossConfig, PolicyLossKind, approx_kl, lr_factor
 from rlf.algo.losses import PolicyLossOutput, aggregate_loss, high_entropy, loss_denominator, policy_loss, value_loss
 from rlf.core.identity import derive_seed
-from rlf.engines.local.attention import ATTENTION, using
-from rlf.engines.local.cache import PrefixTree, merge_prefixes, sort_by_tokens, split_rows
+from rlf.engines.local.attention import ATTENTION
+from rlf.engines.local.cache import sort_by_tokens, split_rows
 from rlf.engines.local.model import Critic, PolicyModel
+from rlf.engines.local.parts import Part, critic_values_of, entropies_of, logprobs_of
 from rlf.spec.models import DemonstrationsSpec, KlPlace, KlSpec, TrainSpec
-from rlf.training.batch import Batch, micro_batches
+from rlf.training.batch import Batch, micro_batches, teacher_metrics
 from rlf.training.evaluation import mean_advantages
 
 T = TypeVar("T")
@@ -98,6 +98,7 @@ class Updater:
         seed: int,
         demonstrations: DemonstrationsSpec | None = None,
         reference: PolicyModel | None = None,
+        teacher: PolicyModel | None = None,
         workers: Executor | None = None,
         share_prefixes: bool = True,
     ) -> None:
@@ -105,6 +106,7 @@ class Updater:
 
         Args:
             demonstrations: what the first steps imitate; None: nothing.
+            teacher: what an estimator that needs one learns from; None: the policy itself.
             workers: threads that share the micro-batches, each running on one core; the result is the same bit for
                 bit for any number of them. None: one micro-batch after the other, gradients summed in place.
             share_prefixes: whether what rows of a micro-batch begin with in common is computed once.
@@ -120,7 +122,7 @@ class Updater:
         self.temperature = temperature
         self._phases = phases_of(train, demonstrations)
         self.seed = seed
-        self.reference = reference
+        self.reference, self._teacher = reference, teacher
         self.critic = Critic(model) if train.algorithm.needs_critic else None
         self.optimizer = self._new_optimizer(model.full, train.learning_rate)
         self.critic_optimizer = (
@@ -151,14 +153,15 @@ class Updater:
         # Advantages come before truncation: the reward of a truncated trajectory belongs to its group's baseline, and
         # only its tokens are left out of the loss.
         fixed = self._fixed(batch)
-        output = self._advantages(whole, fixed.joined(whole))
+        asked = self._asked(whole, fixed.joined(whole))
+        output = train.algorithm.advantages_by_world(asked)
         advantages = mean_advantages(output.advantages_BT, whole.loss_mask_BT)
         if train.mask_truncated:
             whole = whole.without_truncated()
             batch = whole.by_stretch()
         # The share of high entropy is of the tokens in the loss, so it comes after truncation.
         if train.loss.top_entropy < 1:
-            entropy_BT = self._whole(batch, partial(_entropies, self.model, self._temperature))
+            entropy_BT = self._whole(batch, partial(entropies_of, self.model, self._temperature))
             fixed.high_entropy_BT = high_entropy(entropy_BT, batch.loss_mask_BT, train.loss.top_entropy)
         # An estimator sees whole trajectories, the model their segments: back to the rows that the model reads.
         if whole.stretches is not None:
@@ -171,6 +174,7 @@ class Updater:
                 self._optimiser_step(batch, rows, fixed, output, sums)
                 num_updates += 1
         metrics = {name: value / num_updates for name, value in sums.items()}
+        metrics |= teacher_metrics(asked)
         metrics["policy/learning_rate"] = self.optimizer.param_groups[0]["lr"]
         # Last, so that every part of this update was penalised by one reference.
         if self.reference is not None and not phase.samples and step == phase.last:
@@ -189,7 +193,7 @@ class Updater:
     def mean_cross_entropy(self, batch: Batch) -> float:
         """The loss of trajectories as those that are imitated have it, without an update."""
         batch = batch.by_stretch()
-        logprobs_BT = self._whole(batch, partial(_logprobs, self.model, 1.0))
+        logprobs_BT = self._whole(batch, partial(logprobs_of, self.model, 1.0))
         return -float(logprobs_BT[batch.loss_mask_BT].mean())
 
     @torch.no_grad()
@@ -212,16 +216,16 @@ class Updater:
         """Old and reference log-probabilities and values, where something reads them."""
         train, fixed = self._now, _Fixed()
         # With one optimiser step the old policy is the current one, whose log-probabilities the loss computes anyway.
-        penalised = self._reference is not None and train.kl.place is KlPlace.REWARD
-        if penalised or train.epochs * train.mini_batches > 1:
-            fixed.old_logprobs_BT = self._whole(batch, partial(_logprobs, self.model, self._temperature))
+        compared = train.algorithm.needs_teacher or (self._reference is not None and train.kl.place is KlPlace.REWARD)
+        if compared or train.epochs * train.mini_batches > 1:
+            fixed.old_logprobs_BT = self._whole(batch, partial(logprobs_of, self.model, self._temperature))
         if self._reference is not None:
-            fixed.ref_logprobs_BT = self._whole(batch, partial(_logprobs, self._reference, self._temperature))
+            fixed.ref_logprobs_BT = self._whole(batch, partial(logprobs_of, self._reference, self._temperature))
         if self.critic is not None and train.algorithm.needs_critic:
-            fixed.values_BT = self._whole(batch, partial(_critic_values, self.critic))
+            fixed.values_BT = self._whole(batch, partial(critic_values_of, self.critic))
         return fixed
 
-    def _whole(self, batch: Batch, compute: Callable[[_Part], torch.Tensor]) -> torch.Tensor:
+    def _whole(self, batch: Batch, compute: Callable[[Part], torch.Tensor]) -> torch.Tensor:
         """What `compute` gives for the loss mask's tokens of every row, without gradients: [B, T]."""
         out_BT = torch.zeros_like(batch.rollout_logprobs_BT)
 
@@ -243,21 +247,31 @@ class Updater:
             return micro_batches(rows, lengths_B, budget)
         return split_rows(sort_by_tokens(rows, batch.tokens_BT, lengths_B), batch.tokens_BT, lengths_B, budget)
 
-    def _part(self, batch: Batch, rows: torch.Tensor) -> _Part:
-        return _Part.of(batch, rows, share_prefixes=self._share_prefixes)
+    def _part(self, batch: Batch, rows: torch.Tensor) -> Part:
+        return Part.of(batch, rows, share_prefixes=self._share_prefixes)
 
     def _map(self, function: Callable[[torch.Tensor], T], parts: Iterable[torch.Tensor]) -> Iterable[T]:
         # Both give results in the order of the parts, whichever thread is first: sums of floats keep their order.
         return map(function, parts) if self._workers is None else self._workers.map(function, parts)
 
-    def _advantages(self, batch: Batch, fixed: _Fixed) -> AdvantageOutput:
+    def _asked(self, batch: Batch, fixed: _Fixed) -> AdvantageInput:
+        """What the estimator reads of whole trajectories."""
         train = self._now
         kl_BT = None
         if fixed.ref_logprobs_BT is not None and train.kl.place is KlPlace.REWARD:
             assert fixed.old_logprobs_BT is not None, "a penalty in the reward needs the old log-probabilities"
             kl_BT = approx_kl(fixed.old_logprobs_BT, fixed.ref_logprobs_BT, train.kl.kind)
         asked = batch.advantage_input(train.reward_clip, kl_BT=kl_BT, kl_coef=train.kl.coef, values_BT=fixed.values_BT)
-        return train.algorithm.advantages_by_world(asked)
+        if not train.algorithm.needs_teacher:
+            return asked
+        rows, model = batch.teacher_rows, self.model if self._teacher is None else self._teacher
+        read = batch.by_stretch() if rows is None else rows.batch
+        teacher_BT = self._whole(read, partial(logprobs_of, model, self._temperature))
+        if rows is not None:
+            teacher_BT = rows.align(teacher_BT, batch.loss_mask_BT.shape[1])
+        elif batch.stretches is not None:
+            teacher_BT = batch.stretches.join(teacher_BT, batch.tokens_BT.shape)
+        return replace(asked, old_logprobs_BT=fixed.old_logprobs_BT, teacher_logprobs_BT=teacher_BT)
 
     def _optimiser_step(
         self, batch: Batch, rows: torch.Tensor, fixed: _Fixed, output: AdvantageOutput, sums: defaultdict[str, float]
@@ -321,7 +335,7 @@ class Updater:
         # reach.
         return torch.autograd.grad(loss, self._parameters(), allow_unused=True), metrics
 
-    def _policy_loss(self, mini: _MiniBatch, part: _Part, rows: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
+    def _policy_loss(self, mini: _MiniBatch, part: Part, rows: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
         train, fixed, width = self._now, mini.fixed, part.width
         logprobs_N, entropy_N = part.logprobs(self.model, self._temperature)
         logprobs_BT = part.shift.to_tokens(logprobs_N)
@@ -359,10 +373,10 @@ class Updater:
             loss = loss + train.loss.observations * seen
         return loss, metrics
 
-    def _value_loss(self, critic: Critic, mini: _MiniBatch, part: _Part, rows: torch.Tensor) -> torch.Tensor:
+    def _value_loss(self, critic: Critic, mini: _MiniBatch, part: Part, rows: torch.Tensor) -> torch.Tensor:
         assert mini.fixed.values_BT is not None, "a critic's values are computed before its update"
         return value_loss(
-            part.shift.to_tokens(_critic_values(critic, part)),
+            part.shift.to_tokens(critic_values_of(critic, part)),
             mini.fixed.values_BT[rows, : part.width],
             mini.output.returns_BT[rows, : part.width],
             part.loss_mask_BT,
@@ -402,84 +416,11 @@ def _loss_metrics(result: PolicyLossOutput, num_tokens: float) -> dict[str, floa
     return metrics
 
 
-def _share_filtered_of(loss: PolicyLossConfig, part: _Part, mini: _MiniBatch) -> float:
+def _share_filtered_of(loss: PolicyLossConfig, part: Part, mini: _MiniBatch) -> float:
     """The part's share of what the correction judges in the mini-batch: tokens, or whole sequences."""
     if loss.correction.level is CorrectionLevel.TOKEN:
         return float(part.loss_mask_BT.sum()) / mini.num_tokens
     return float(part.loss_mask_BT.any(dim=1).sum()) / mini.num_sequences
-
-
-def _logprobs(model: PolicyModel, temperature: float, part: _Part) -> torch.Tensor:
-    return part.logprobs(model, temperature)[0]
-
-
-def _entropies(model: PolicyModel, temperature: float, part: _Part) -> torch.Tensor:
-    return part.logprobs(model, temperature)[1]
-
-
-def _critic_values(critic: Critic, part: _Part) -> torch.Tensor:
-    return part.spread(critic.values(part.hidden(critic.model)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One micro-batch: rows of a batch, cut to the longest of them, and the M predictions that their losses read."""
-
-    tokens_BT: torch.Tensor
-    loss_mask_BT: torch.Tensor
-    observation_mask_BT: torch.Tensor | None
-    shift: Shift
-    """Of the tokens of either mask."""
-    tree: PrefixTree | None
-    """The rows as the model reads them; None: as they are, padding included."""
-    source_M: torch.Tensor
-    """int64: where the model's hidden states predict."""
-    targets_M: torch.Tensor
-    """int64: what is predicted there."""
-    index_N: torch.Tensor | None
-    """int64: the prediction of each token of the loss mask; None: one each, in order."""
-
-    @classmethod
-    def of(cls, batch: Batch, rows: torch.Tensor, *, share_prefixes: bool) -> _Part:
-        lengths_B = batch.lengths_B[rows]
-        width = int(lengths_B.max())
-        tokens_BT, mask_BT = batch.tokens_BT[rows, :width], batch.loss_mask_BT[rows, :width]
-        seen_BT = None if batch.observation_mask_BT is None else batch.observation_mask_BT[rows, :width]
-        moved = shift(tokens_BT, mask_BT if seen_BT is None else mask_BT | seen_BT)
-        if not share_prefixes:  # the prediction of each token is read where it stands, padding and all
-            return cls(tokens_BT, mask_BT, seen_BT, moved, None, moved.source_N, moved.targets_N, None)
-        tree = merge_prefixes(tokens_BT, lengths_B)
-        # From a token's place in the padded rows to its node of the tree. Several tokens may have one node, whose
-        # logits are computed once: M nodes that are read, N tokens that read them, and for each token the number of its
-        # node, which is how many nodes before it are read.
-        index_BT = tree.index_RT.flatten()
-        slot_N = index_BT[moved.slot_N]
-        is_read = torch.zeros_like(tree.tokens_N, dtype=torch.bool).index_fill(0, slot_N, True)
-        slot_M, index_N = is_read.nonzero()[:, 0], (is_read.cumsum(0) - 1)[slot_N]
-        # A node is predicted by the hidden state of its parent: the token before it, in whichever row that stands.
-        return cls(tokens_BT, mask_BT, seen_BT, moved, tree, tree.parent_N[slot_M], tree.tokens_N[slot_M], index_N)
-
-    @property
-    def width(self) -> int:
-        return self.tokens_BT.shape[1]
-
-    def hidden(self, model: PolicyModel) -> torch.Tensor:
-        """The hidden states that predict, [M, H]."""
-        if self.tree is None:
-            return model.hidden(self.tokens_BT).flatten(0, 1)[self.source_M]
-        with using(self.tree):
-            return model.hidden(self.tree.tokens_N[None], self.tree.positions_N[None])[0].index_select(0, self.source_M)
-
-    def spread(self, values_M: torch.Tensor) -> torch.Tensor:
-        """A value for each token of the loss mask, [N], from those of the predictions."""
-        return values_M if self.index_N is None else values_M.index_select(0, self.index_N)
-
-    def logprobs(self, model: PolicyModel, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probability and entropy of each token of the loss mask, [N]."""
-        logits_MV = model.logits(self.hidden(model))
-        logprobs_M, entropy_M = token_logprobs(logits_MV, self.targets_M, temperature, with_entropy=True)
-        assert entropy_M is not None, "entropy was asked for"
-        return self.spread(logprobs_M), self.spread(entropy_M)
 
 
 def decay_groups(module: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:

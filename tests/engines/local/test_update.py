@@ -141,7 +141,7 @@ def test_the_gradient_is_the_policy_gradient_on_sampled_tokens(fresh_model):
     # ratio = 1 on the first step, so d loss = -sum_t A_t d logprob_t / N over sampled tokens
     batch = batch_of()
     updater = new_updater(fresh_model, max_grad_norm=1e9)
-    advantages = updater._advantages(batch, updater._fixed(batch)).advantages_BT
+    advantages = updater.train.algorithm.advantages(updater._asked(batch, updater._fixed(batch))).advantages_BT
     logits = fresh_model.full(input_ids=batch.tokens_BT, use_cache=False).logits[:, :-1]
     logprobs = logits.log_softmax(-1).gather(2, batch.tokens_BT[:, 1:, None])[..., 0]
     mask = batch.loss_mask_BT[:, 1:]
@@ -293,7 +293,7 @@ def test_tokens_have_the_advantage_of_their_turn(fresh_model):
     assert batch.turns.rewards_BK.tolist() == [[0.5, 0.0], [0.0, 0.5]]
     assert batch.turns.outcome_B.tolist() == [1.0, 1.0]
     updater = new_updater(fresh_model, algorithm=MtGrpo(std_norm=False))
-    advantages = updater._advantages(batch, updater._fixed(batch)).advantages_BT
+    advantages = updater.train.algorithm.advantages(updater._asked(batch, updater._fixed(batch))).advantages_BT
     for row, (item, second) in enumerate(zip(items, (-0.25, 0.25), strict=True)):
         first_turn, second_turn = item.trajectory.turns
         assert advantages[row, first_turn.start : first_turn.end].tolist() == [0.0] * 4
