@@ -21,9 +21,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+HERE, ROOT = Path(__file__).resolve().parent, Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "foreign"
 SOURCES = Path(os.environ.get("FOREIGN_SOURCES", BUILD / "sources"))
 LIMIT_S = 180
@@ -44,6 +45,8 @@ class Example:
     """An application that uvicorn serves while it is played."""
     inside: bool = False
     """Whether rlf runs in the project's environment."""
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Rows of our own in place of data sets that only a hub has, by their names there."""
 
 
 @dataclass
@@ -57,13 +60,22 @@ class Project:
     """Packages that are installed without what they require."""
 
 
-def call(name: str, **arguments: Any) -> dict[str, Any]:
+def call(name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"name": name, "arguments": arguments}
 
 
-def of_verifiers(name: str, *replies: str) -> Example:
-    env = {"kind": "verifiers", "package": name, "python": "{python}"}
-    return Example(name, env, [*replies], {"index": 0}, f"{{sources}}/verifiers/environments/{name}")
+def of_verifiers(name: str, *actions: Any, rows: Any = None, **args: Any) -> Example:
+    env = {"kind": "verifiers", "package": name, "python": "{python}", "args": args}
+    path = f"{{sources}}/verifiers/environments/{name}"
+    return Example(name, env, [*actions], {"index": 0}, path, rows=rows or {})
+
+
+def of_glossary() -> Iterator[Example]:
+    """Its first question, answered with the fact that its tool finds."""
+    file = SOURCES / "verifiers" / "environments" / "glossary" / "glossary" / "servers" / "facts.json"
+    if file.exists():
+        name, fact = next(iter(json.loads(file.read_text()).items()))
+        yield of_verifiers("glossary", call("facts_lookup", name=name), f"<answer>{fact}</answer>")
 
 
 def of_text(make: str, *replies: str, **columns: Any) -> Example:
@@ -85,13 +97,28 @@ def of_envfactory() -> Iterator[Example]:
 ANSWER = {"reward_spec": {"ground_truth": "72"}, "extra_info": {}}
 MOVES = [call("move", direction=one) for one in ("left", "up", "right", "down")] * 2
 ECHO = [call("echo_message", message="Hello."), call("echo_with_length", message="Hello.")]
+AUTHORS = {
+    "kalomaze/alphabetic-arxiv-authors-it1": [
+        {"names": ["EveFox", "AnnaBell", "CarlDean", "GusHall", "BobCole", "DanEast"]}
+    ]
+}
+TEXTS = {"PrimeIntellect/Reverse-Text-RL": [{"prompt": "foo bar"}]}
+TWO, THREE = ("min_turns", "max_turns"), ("min_names_per_turn", "max_names_per_turn")
+NEW = " // new name!"
+SORTED = [
+    "<alphabetical_sorted>\nAnnaBell\nCarlDean\nEveFox\n</alphabetical_sorted>",
+    f"<combined_alphabetical_sorted>\nAnnaBell\nBobCole{NEW}\nCarlDean\nDanEast{NEW}\nEveFox\nGusHall{NEW}\n"
+    "</combined_alphabetical_sorted>",
+]
 PROJECTS = {
     "verifiers": Project(
         ["verifiers==0.4.0", "uv", "textarena==0.7.4", "datasets"],
         [
-            of_verifiers("alphabet_sort", "<alphabetical_sorted>\nA\n</alphabetical_sorted>"),
+            of_verifiers("alphabet_sort", *SORTED, rows=AUTHORS, **dict.fromkeys(TWO, 2), **dict.fromkeys(THREE, 3)),
+            of_verifiers("reverse_text", "<reversed_text>rab oof</reversed_text>", rows=TEXTS),
+            *of_glossary(),
+            of_verifiers("scratchpad", call("scratchpad_roundtrip", word="alpha"), "alpha"),
             of_verifiers("wordle", "[crane]", "[slate]"),
-            of_verifiers("reverse_text", "<reversed_text>x</reversed_text>"),
             of_verifiers("color_codeword", "AB"),
             of_verifiers("kuhn_poker", "[check]"),
         ],
@@ -193,8 +220,19 @@ def play_apart(example: Example, python: Path) -> str:
                     break
             time.sleep(0.1)
     try:
-        command = [str(python if example.inside else sys.executable), __file__, "play", json.dumps(asked)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        command = [
+            str(python if example.inside else sys.executable),
+            str(Path(__file__).resolve()),
+            "play",
+            json.dumps(asked),
+        ]
+        with TemporaryDirectory() as folder:  # where `datasets` looks for a data set before it asks the hub
+            for name, rows in example.rows.items():
+                (place := Path(folder, name)).mkdir(parents=True)
+                (place / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=folder
+            )
     except subprocess.TimeoutExpired:
         return f"failed: no end within {LIMIT_S} s"
     finally:

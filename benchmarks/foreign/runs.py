@@ -1,7 +1,7 @@
 """Trains built-in models for 20 steps in worlds by the interfaces of others, and prints success before and after.
 
 `python benchmarks/foreign/runs.py [NAME]...`; `make .venv/worlds/ready` first. A world whose package is not there is
-named. `FOREIGN_TAU2` is a Python that has tau2 and the package `mcp`.
+named; `rlf bench tau2 --setup` installs tau2.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import yaml
+from long_model import make_model
 
 import rlf
 
@@ -115,17 +116,16 @@ def envfactory_server(folder):
 
 @contextmanager
 def tau2_retail(folder):
-    """tau2's retail domain, scored by its database."""
-    command = [python_of("tau2"), str(HERE / "tau2_server.py"), "retail"]
-    rows = subprocess.run([*command, "rows"], check=True, capture_output=True, text=True).stdout
-    file = folder / "retail.jsonl"
-    file.write_text("\n".join(line for line in rows.splitlines() if line.startswith('{"question"')))
-    server = {"command": command[0], "args": command[1:], "start_timeout_s": 60}
-    env = {"kind": "mcp", "server": server, "reset": {"tool": "reset_state"}, "save": {"tool": "show_state"}}
-    data = {"path": str(file), "prompt": "question", "answer": None}
-    rewards = [{"kind": "env", "name": "goal", "score": "score"}]
-    keys = {"tokens": 1024, "turns": 3, "prompts": 2, "num": 4, "held_out": False}
-    yield spec("builtin:tiny", data, env | {"after": "gold", "limits": {"max_concurrency": 4}}, rewards, **keys)
+    """tau2's retail domain, by its own evaluator, with a model that reads its prompts of 5,600 tokens."""
+    rlf_command = [str(Path(sys.executable).with_name("rlf")), "bench", "tau2", "--domain", "retail", "--split", "test"]
+    subprocess.run([*rlf_command, "--write", str(folder / "tau2")], check=True, stdout=sys.stderr)
+    yield {
+        "extends": str(next(folder.glob("tau2/*/spec.yaml"))),
+        "model": {"path": str(make_model(folder / "model"))},
+        "rollout": {"num_generations": 4, "max_turns": 2, "max_total_tokens": 6400, "max_new_tokens": 96},
+        "train": {"prompts_per_step": 1, "micro_batch_tokens": 13000},
+        "eval": {"every": STEPS, "limit": 8},
+    }
 
 
 def train(make, steps):

@@ -140,6 +140,7 @@ def shipped_names(package: str, *, folders: bool = False) -> list[str]:
 
 _OF_APPS = {
     ("rlf.engines", "openrlhf"): "rlf.apps.openrlhf:OpenRlhf",
+    ("rlf.environments.kinds", "ftrl"): "rlf.apps.peers.ftrl:FtrlEnv",
     ("rlf.environments.kinds", "openenv"): "rlf.apps.peers.openenv:OpenEnvEnv",
     ("rlf.environments.kinds", "rl_factory"): "rlf.apps.peers.rl_factory:RlFactoryEnv",
     ("rlf.environments.kinds", "rows"): "rlf.apps.bench.rows:RowsEnv",

@@ -7,10 +7,11 @@ the world and the phase. A world that failed once is asked for nothing more than
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rlf.core.callables import show_own_line
 from rlf.core.clocks import Deadline, Timers, clock
@@ -31,9 +32,71 @@ from rlf.types import (
     WorldStep,
 )
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 CLOSE_S = 5.0
 """Time that a world has to close."""
+_MAX_FIRST_STATES = 64
+"""Tasks of which a first state is kept: trajectories of one task begin at about the same time."""
+
+
+class _First(NamedTuple):
+    """A world as a task's first reset left it."""
+
+    taken: Any
+    said: str | None
+    state: str
+    """Hash; empty where the world shows none."""
+
+
+class FirstStates:
+    """What resets lead to: of worlds that copy themselves, a task's first one is reset, and the others begin as it did.
+
+    A copy is compared with what it was taken of, by the state that the world shows. Once one differs, or cannot be
+    taken, each world is reset.
+    """
+
+    def __init__(self, *, are_copied: bool) -> None:
+        self._found: dict[tuple[str, int], asyncio.Future[_First | None]] = {}
+        self._are_copied = are_copied
+
+    async def begin(self, world: World, task: Task, seed: int) -> tuple[str | None, bool]:
+        """Brings a new world to a task's first state: what it says, and whether it is as it should be."""
+        if not (world.begins_by_copy and self._are_copied):
+            return await world.reset(task, seed), True
+        if (known := self._found.get((task.id, seed))) is None:
+            return await self._take(world, task, seed), True
+        if (first := await asyncio.shield(known)) is None:  # the first one's reset failed, or it has no copy
+            return await world.reset(task, seed), True
+        await world.restore(first.taken)
+        is_same = not first.state or first.state == hash_state(plain_state(await world.state()))
+        if not is_same:
+            self._end_copies("restore leads to another state than reset")
+        return first.said, is_same
+
+    async def _take(self, world: World, task: Task, seed: int) -> str | None:
+        while len(self._found) >= _MAX_FIRST_STATES:
+            del self._found[next(iter(self._found))]
+        found = self._found[task.id, seed] = asyncio.get_running_loop().create_future()
+        first = None
+        try:
+            said = await world.reset(task, seed)
+            try:
+                if (taken := await world.snapshot()) is not None:
+                    state = hash_state(plain_state(await world.state())) if world.shows_state else ""
+                    first = _First(taken, said, state)
+            except Exception as fault:  # noqa: BLE001 - the user's own code, and the world itself is sound
+                self._end_copies(f"snapshot: {words_of(fault)}")
+            return said
+        finally:
+            found.set_result(first)
+            if first is None and self._found.get((task.id, seed)) is found:
+                del self._found[task.id, seed]
+
+    def _end_copies(self, fault: str) -> None:
+        if self._are_copied:
+            self._are_copied = False
+            logger.warning("world: %s. Each world is reset from here on; `rlf env prove` looks at copies", fault)
 
 
 class WorldEpisode:
@@ -48,6 +111,7 @@ class WorldEpisode:
         name: str | None = None,
         speaks: bool,
         make: MakeWorld,
+        firsts: FirstStates,
         permits: asyncio.Semaphore,
         detached: DetachedTasks,
         timers: Timers,
@@ -63,7 +127,7 @@ class WorldEpisode:
             redact: strikes secrets out of what the world says.
             forget: called with the episode when it is closed, and with what went wrong then.
         """
-        self._spec, self._task, self._seed, self._make = spec, task, seed, make
+        self._spec, self._task, self._seed, self._make, self._firsts = spec, task, seed, make, firsts
         # Permits are of worlds and not of calls: what a world holds, a process or a server's session, it holds while
         # the policy thinks, and the number of those is what the machine bounds.
         self._permits, self._detached, self._timers = permits, detached, timers
@@ -118,7 +182,10 @@ class WorldEpisode:
 
     async def _start_world(self) -> str | None:
         world = self._world = await self._make()  # kept at once, so that `close` ends it where its reset fails
-        said = await world.reset(self._task, self._seed)
+        said, is_same = await self._firsts.begin(world, self._task, self._seed)
+        if not is_same:
+            await world.close()
+            return await self._start_world()
         if world.shows_state:
             self._state = plain_state(await world.state())
             self._kept = replace(self._kept, first_state=hash_state(self._state))

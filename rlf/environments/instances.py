@@ -51,6 +51,16 @@ REFUSALS = (ValueError, TypeError, LookupError, ArithmeticError, PermissionError
 """Exceptions of a tool's method about its arguments: the model reads them. All others are the world's own failures."""
 
 
+def import_shared(made_by: Callable[..., Any], args: Mapping[str, Any]) -> None:
+    """Has a class load what its instances share, once; of one with `import_shared`, a static or a class method."""
+    if (prepare := getattr(made_by, "import_shared", None)) is not None:
+        token = _IN_WORLD.set(True)
+        try:
+            prepare(**args)
+        finally:
+            _IN_WORLD.reset(token)
+
+
 def tool_names(made_by: type[Any]) -> list[str]:
     """Public methods of a class without its lifecycle methods, in the order of their definition."""
     names: dict[str, None] = {}
@@ -253,6 +263,11 @@ class ClassWorld(World):
     def __init__(self, instance: Any, place: InstancePlace) -> None:
         self._instance, self._place = instance, place
         self.shows_state = callable(getattr(instance, "state", None))
+        parts = [getattr(instance, name, None) for name in ("snapshot", "reset")]
+        # Shared random numbers, which begin with a reset in a process of its own, are no part of a copy.
+        self.begins_by_copy = all(map(callable, parts)) and (
+            isinstance(place, OwnProcess) or "seed" in inspect.signature(instance.reset).parameters
+        )
         self.ends_when_cancelled = not place.runs_on_loop
 
     async def reset(self, task: Task, seed: int) -> str | None:

@@ -57,6 +57,8 @@ class World(ABC):
     """Whether no code of others runs on the event loop, so that a cancelled call ends at once."""
     shows_state: bool = False
     """Whether `state` gives something: it is asked after the reset and after every step."""
+    begins_by_copy: bool = False
+    """Whether a task's worlds but the first may begin with its `snapshot`, where that is less work than `reset`."""
 
     @abstractmethod
     async def reset(self, task: Task, seed: int) -> str | None:
@@ -97,7 +99,7 @@ class World(ABC):
         return None
 
     async def snapshot(self) -> Any:
-        """The world as a value that pickle takes; None if only repeating its calls restores it."""
+        """The world as a value that pickle takes and that nothing changes; None if it has none."""
         return None
 
     async def restore(self, snapshot: Any) -> None:

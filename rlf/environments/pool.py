@@ -16,7 +16,7 @@ from pydantic import PrivateAttr
 from rlf.core import RlfError, derive_seed
 from rlf.core.clocks import Timers
 from rlf.core.meter import Meter
-from rlf.environments.episode import WorldEpisode
+from rlf.environments.episode import FirstStates, WorldEpisode
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.detached import DetachedTasks
@@ -34,7 +34,13 @@ class WorldPool:
     """
 
     def __init__(
-        self, spec: EnvSpec, *, seed: int, redact: Callable[[str], str] = str, meter: Meter | None = None
+        self,
+        spec: EnvSpec,
+        *,
+        seed: int,
+        redact: Callable[[str], str] = str,
+        meter: Meter | None = None,
+        copies: bool = False,
     ) -> None:
         """Takes the kind; nothing is opened yet.
 
@@ -42,6 +48,7 @@ class WorldPool:
             seed: the run's. A world's own follows from it and its task: rollouts of one task begin equal.
             redact: strikes secrets out of what worlds say.
             meter: counts what worlds spend.
+            copies: whether a task's worlds begin with a copy of its first one; trials of worlds look at each reset.
         """
         if meter is not None:
             spec.charge_to(meter)
@@ -54,6 +61,7 @@ class WorldPool:
         self._closing: set[asyncio.Task[None]] = set()
         """Close episodes that gave way."""
         self._close_faults: Counter[str] = Counter()
+        self._firsts = FirstStates(are_copied=copies)
         self._permits = asyncio.Semaphore(spec.limits.max_concurrency)
         self._stack = AsyncExitStack()
         self._make: MakeWorld | None = None
@@ -147,6 +155,7 @@ class WorldPool:
             name=name,
             speaks=self._speaks.get(name, False),
             make=self._make,
+            firsts=self._firsts,
             permits=self._permits,
             detached=self._detached,
             timers=self._timers,

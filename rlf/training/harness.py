@@ -243,7 +243,7 @@ def build_harness(
     if spec.env is not None:
         from rlf.environments.pool import WorldPool
 
-        worlds = WorldPool(spec.env, seed=spec.seed, redact=traffic.redact, meter=traffic.meter)
+        worlds = WorldPool(spec.env, seed=spec.seed, redact=traffic.redact, meter=traffic.meter, copies=True)
     tools = Executor(
         (*spec.tools, *(() if worlds is None else worlds.declarations)),
         seed=spec.seed,

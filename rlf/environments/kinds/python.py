@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
@@ -26,6 +27,7 @@ from rlf.environments.instances import (
     describe_methods,
     draws_shared,
     guard_process,
+    import_shared,
     make_class_world,
     missing_columns,
     tool_names,
@@ -185,6 +187,8 @@ class PythonEnv(EnvSpec):
             async with open_sessions(self.sandbox or SandboxSpec(), self.limits) as sessions:
                 yield partial(make_class_world, ClassSandbox(sessions, self.callable, made_by, self.args))
             return
+        with guard_process():
+            await asyncio.to_thread(import_shared, made_by, self.args)
         if self.isolation is WorldIsolation.INLINE:
             with guard_process():
                 yield partial(make_class_world, OwnProcess(made_by, self.args, None, self.tools))

@@ -174,11 +174,14 @@ class SeveralEnv(EnvSpec):
 class _NamedWorld(World):
     """The world of a row, made at its reset, which says which one it is."""
 
+    begins_by_copy = True  # `snapshot` gives nothing for a world that does not
+
     def __init__(self, spec: SeveralEnv, makers: Mapping[str, MakeWorld]) -> None:
         self._spec, self._makers = spec, makers
         self._world: World | None = None
         self._name = ""
         self._names: Collection[str] = ()
+        self._columns: Mapping[str, Any] = {}
 
     @property
     def _inner(self) -> World:
@@ -187,11 +190,19 @@ class _NamedWorld(World):
 
     async def _make(self, columns: Mapping[str, Any]) -> World:
         name, spec = self._spec.part_of(columns)
-        self._name = str(name)
+        self._name, self._columns = str(name), columns
         self._names = [tool.name for tool in spec.tools]
         world = self._world = await self._makers[self._name]()
         self.shows_state, self.ends_when_cancelled = world.shows_state, world.ends_when_cancelled
         return world
+
+    async def snapshot(self) -> Any:
+        taken = await self._inner.snapshot() if self._inner.begins_by_copy else None
+        return None if taken is None else (self._columns, taken)
+
+    async def restore(self, snapshot: Any) -> None:
+        columns, taken = snapshot
+        await (await self._make(columns)).restore(taken)
 
     async def reset(self, task: Task, seed: int) -> str | None:
         said = await (await self._make(task.columns)).reset(task, seed)

@@ -204,6 +204,7 @@ class _SqlWorld(World):
 
     def __init__(self, spec: SqlEnv, seed: Seed, threads: ThreadPool) -> None:
         self._spec, self._seed, self._threads = spec, seed, threads
+        self.begins_by_copy = bool(spec.setup)  # else a reset is a copy itself
         self._database: Database | None = None
         self._is_closed = False
         self._columns: dict[str, Any] = {}

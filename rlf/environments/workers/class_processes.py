@@ -20,7 +20,7 @@ from typing import Any
 
 from rlf.core.callables import load_callable, load_module, opened_files
 from rlf.core.text import describe
-from rlf.environments.instances import REFUSALS, kept_attributes
+from rlf.environments.instances import REFUSALS, import_shared, kept_attributes
 from rlf.processes.forking import Serve, serve_forks
 from rlf.sandbox.guest.wire import Bounds, pack, read_frame, set_apart, write_all
 from rlf.tools.python.parameters import ArgumentAdapter
@@ -37,8 +37,7 @@ def _load_class(start: dict[str, Any]) -> Serve:
     made_by = load_callable(start["callable"])
     for place in start["imports"]:
         load_module(place)
-    if (prepare := getattr(made_by, "import_shared", None)) is not None:  # of a `RowWorld`
-        prepare(**start["args"])
+    import_shared(made_by, start["args"])
     return lambda channel: _Served(made_by, start["args"], start["memory_mb"]).serve(channel)
 
 

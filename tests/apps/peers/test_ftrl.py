@@ -6,17 +6,17 @@ from pathlib import Path
 
 from rlf.apps.build.folder import build_world, read_world
 from rlf.apps.build.ftrl import write_ftrl
+from rlf.apps.peers import ftrl
 from rlf.core import identity as remember
 from rlf.data import load_tasks
 from rlf.data.source import read_rows
 from rlf.environments import EnvSpec, WorldPool
-from rlf.environments.kinds import ftrl
 from rlf.spec import load_spec
 from rlf.spec.paths import local_inputs
 from rlf.types import Outcome, ToolCall
-from tests.apps.build.worlds import settings
 
-from .conftest import STOP, call
+from ...environments.conftest import STOP, call
+from ..build.worlds import settings
 
 
 def write(path, *rows):

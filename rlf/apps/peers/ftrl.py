@@ -16,6 +16,7 @@ from uuid import uuid4
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from rlf.apps.peers.workers import ftrl_tools
 from rlf.core import RlfError
 from rlf.core.errors import describe_type
 from rlf.core.identity import MIN_BYTES, hash_bytes, hash_json, remember, stamp_file
@@ -24,7 +25,6 @@ from rlf.data.source import read_rows
 from rlf.environments.instances import UNFIT
 from rlf.environments.kind import ANY_ARGUMENTS, DOCUMENTS, EnvSpec, MakeWorld, Step, World, read_document
 from rlf.environments.sandboxes import NamedSessions, complain_of_level, open_sessions
-from rlf.environments.workers import ftrl_tools
 from rlf.rewards.values import Finding, count_solved, keyed_golds, read_golds, text_keys, value_keys
 from rlf.sandbox import SandboxSpec
 from rlf.tools.results import ToolFailure, to_text
