@@ -5,10 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import threading
-import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -20,8 +17,6 @@ from rich.text import Text
 from rlf.core.errors import RlfError
 
 _PIPE_WIDTH = 120
-_PROGRESS_S = 3.0
-"""Between two lines of progress."""
 
 
 class _Console(Console):
@@ -69,24 +64,6 @@ def facts_table(rows: Iterable[Iterable[str | Text]]) -> Table:
 def print_note(line: str) -> None:
     """Prints a line on stderr: stdout may be a protocol's, or somebody's pipe."""
     print(line, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def showing_progress(verb: str) -> Iterator[Callable[[str], None]]:
-    """What takes the time of a long command, printed every few seconds: yields what is called with it, often."""
-    now, ended, started = [""], threading.Event(), time.monotonic()
-
-    def show() -> None:
-        while not ended.wait(_PROGRESS_S):
-            print_note(f"{verb} {now[0]} ({time.monotonic() - started:.0f} s)")
-
-    thread = threading.Thread(target=show, daemon=True)
-    thread.start()
-    try:
-        yield lambda what: now.__setitem__(0, what)
-    finally:
-        ended.set()
-        thread.join()
 
 
 def write_page(path: Path, text: str) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +15,7 @@ import typer
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunNames, RunsFolder, split_arguments
 from rlf.cli.completion import complete_run, complete_spec
 from rlf.cli.envelope import print_result
-from rlf.cli.output import showing_progress, stdout_console
+from rlf.cli.output import print_note, stdout_console
 from rlf.cli.run import run_in_view, watch
 from rlf.cli.runs import FEW, print_nodes
 from rlf.core.errors import RlfError
@@ -41,7 +45,7 @@ def verify_lineage(
     """
     from rlf.apps.keep.verification import verify_folder
 
-    with showing_progress("reading") as progress:
+    with _showing_progress("reading") as progress:
         found = verify_folder(runs_folder, progress)
     print_result("runs verify", found, as_json, lambda: _print_verification(found, heads=heads))
     if found.faults:
@@ -346,3 +350,21 @@ def fork_run(
     files, overrides = split_arguments(arguments or [], need_file=False)
 
     watch("runs fork", partial(fork, name, files, overrides), runs_folder, as_json=as_json)
+
+
+@contextmanager
+def _showing_progress(verb: str) -> Iterator[Callable[[str], None]]:
+    """What takes the time of a long command, printed every few seconds: yields what is called with it, often."""
+    now, ended, started = [""], threading.Event(), time.monotonic()
+
+    def show() -> None:
+        while not ended.wait(3):
+            print_note(f"{verb} {now[0]} ({time.monotonic() - started:.0f} s)")
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield lambda what: now.__setitem__(0, what)
+    finally:
+        ended.set()
+        thread.join()

@@ -281,8 +281,7 @@ class AttentionRow:
 
     def _forget(self, tokens: Sequence[int]) -> None:
         """Keeps what the tokens begin with, and the keys and values of that."""
-        pairs = enumerate(zip(self.context, tokens, strict=False))
-        shared = next((at for at, (old, new) in pairs if old != new), min(len(self.context), len(tokens)))
+        shared = count_shared(self.context, tokens)
         self.context = self.context[:shared]
         self.num_cached = min(self.num_cached, shared, len(tokens) - 1)
 
@@ -315,6 +314,12 @@ class AttentionRow:
         assert self.noise is not None, f"{self.id} has no noise"
         number: float = self.noise.item(self.turn.num_sampled + len(self.tokens))
         return number
+
+
+def count_shared(tokens: Sequence[int], others: Sequence[int]) -> int:
+    """How many of their first tokens are alike."""
+    pairs = enumerate(zip(tokens, others, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(tokens), len(others)))
 
 
 class Slots:

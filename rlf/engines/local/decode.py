@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import pad
 
 from rlf.core.errors import RlfError
-from rlf.engines.local.attention import AttentionRow, Slots, ragged_layout, run_shape, using
+from rlf.engines.local.attention import AttentionRow, Slots, count_shared, ragged_layout, run_shape, using
 from rlf.engines.local.cache import BLOCK, round_up
 from rlf.engines.local.model import PolicyModel
 from rlf.training.draw import draw, likeliest
@@ -53,6 +53,7 @@ class Decoder:
         decoding = slots.active
         leaders, followers = by_context(joining)
         for row in leaders:
+            self._borrow(row)
             self._prefill(row)
         if self._invariant:
             leaders.sort(key=lambda row: run_shape(row.num_cached, len(row.pending)))
@@ -86,6 +87,22 @@ class Decoder:
             with using(layout):
                 self._model.hidden(torch.tensor([piece], device=cache.device), layout.positions_N[None])
             row.num_cached += _MAX_RUN
+
+    def _borrow(self, row: AttentionRow) -> None:
+        """Copies keys and values of a long beginning from the row that has most of it: with another question, mostly.
+
+        Never if invariant: where a run begins, and with it its bits, would depend on the other rows.
+        """
+        source, known = row, row.num_cached
+        for other in () if self._invariant else self._slots.rows:
+            most = min(other.num_cached, len(row.context) - 1)
+            # Once one has given all, no other has more to give, and their tokens are not compared.
+            if other is not row and most >= known + _MAX_RUN:
+                shared = min(count_shared(row.context, other.context), most)
+                source, known = (other, shared) if shared >= known + _MAX_RUN else (source, known)
+        if source is not row:
+            self._slots.cache.copy(source.slot, slice(row.slot, row.slot + 1), row.num_cached, known)
+            row.num_cached = known
 
     def _share(
         self, twins: Sequence[tuple[AttentionRow, AttentionRow]], followers: Sequence[tuple[AttentionRow, AttentionRow]]

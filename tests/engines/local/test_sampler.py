@@ -137,6 +137,34 @@ def test_long_runs_are_fed_in_pieces_to_the_same_end(model, monkeypatch, schedul
         assert logprobs == pytest.approx(plain, abs=2e-5)
 
 
+@pytest.mark.parametrize("schedule", Schedule)
+def test_a_long_beginning_is_fed_once_and_each_row_samples_what_it_does_alone(model, monkeypatch, schedule):
+    monkeypatch.setattr(decode, "_MAX_RUN", 8)
+    fed = []
+
+    def counting(cache, decode_lengths, extends, **keys):
+        fed.append(sum(count for _, count in extends))
+        return ragged_layout(cache, decode_lengths, extends, **keys)
+
+    monkeypatch.setattr(decode, "ragged_layout", counting)
+    prompts = [[5 + at * 7 % 80 for at in range(70)] + [9 + row, 5] for row in range(6)]
+
+    async def sample(wanted):
+        async with new_sampler(model, schedule=schedule) as sampler:
+            return await asyncio.gather(
+                *[sampler.complete(prompt, 6, PLAIN, seed) for seed, prompt in enumerate(prompts) if seed in wanted]
+            )
+
+    together = asyncio.run(sample(range(6)))
+    num_fed = sum(fed)
+    alone = [asyncio.run(sample([at]))[0] for at in range(6)]
+    is_shared = schedule is not Schedule.INVARIANT
+    assert num_fed == 72 + 5 * 8 if is_shared else num_fed >= 6 * 72
+    for one, other in zip(together, alone, strict=True):
+        assert one.tokens == other.tokens
+        assert one.logprobs == (pytest.approx(other.logprobs, abs=2e-5) if is_shared else other.logprobs)
+
+
 def test_what_a_row_draws_depends_on_its_own_seed_only(model):
     many = play(new_sampler(model), count=12)
     few = play(new_sampler(model), count=3)

@@ -412,6 +412,10 @@ class SessionModel(ServedModel):
     async def _force_call(
         self, asked: ChatRequest, prompt: list[int], chat: ChatFormat | None, seed: int
     ) -> TurnOpening:
+        # Which of several tools is called is the policy's to learn: a forced beginning stands outside of the loss.
+        if self._session.overrides and asked.tool_choice == "required" and len(asked.tools) > 1:
+            self._session.counts["overridden: tool_choice"] += 1
+            return TurnOpening()
         opening = await super()._force_call(asked, prompt, chat, seed)
         self._asked.opening = opening.text
         return opening

@@ -194,6 +194,25 @@ def test_training_sets_what_is_explored_and_says_so() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("names", "overrides", "forced"),
+    [(("search", "look"), True, False), (("search",), True, True), (("search", "look"), False, True)],
+)
+def test_which_of_several_tools_is_called_is_the_policys_to_learn(
+    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], overrides: bool, forced: bool
+) -> None:
+    async def demands(task: Any, session: Any) -> str:
+        tools = [adversaries.tool(name) for name in names]
+        await adversaries.ask(session, [*task.messages], tools=tools, tool_choice="required")
+        return "Paris"
+
+    monkeypatch.setattr(adversaries, "plain", demands)
+    trajectory, policy = play("plain", [CALL[CALL.index(' "arguments"') :] if forced else CALL], overrides=overrides)
+    prompt = CHAT.decode(policy.requests[-1].tokens)
+    state = trajectory.world.final_state if trajectory.world else {}
+    assert ("<tool_call>" in prompt, "overridden: tool_choice" in state) == (forced, not forced)
+
+
 def test_in_an_evaluation_the_agents_own_settings_hold() -> None:
     _, policy = play("wants_no_chance", [ANSWER], overrides=False)
     (request,) = policy.requests
