@@ -61,6 +61,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "apps.imports.tools": ("ImportFiles",),
     "apps.imports.worlds": ("ImportedWorld",),
     "apps.init.projects": ("Project",),
+    "apps.init.recipes": ("Recipe",),
     "apps.judges.calibration": ("Calibration",),
     "apps.prompt.search": ("PromptResult",),
     "apps.keep.proof": ("ModelProof",),
@@ -101,7 +102,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
 """Modules, below `rlf`, of the types that commands print."""
 
 _OUTPUTS: dict[str, str] = {
-    "init": "Project",
+    "init": "Project | list[Recipe]",
     "check": "Check",
     "plan": "PlanReport | PlanDifference",
     "run": "RunOutcome | SweepReport",

@@ -35,6 +35,7 @@ OWN_FILES = {
     "mcp": {"tool_specs/search.yaml", "servers/passages.py"} | QUESTIONS,
     "sql": {"tool_specs/sql.yaml"} | QUESTIONS,
     "code": {"tool_specs/python.yaml"} | QUESTIONS,
+    "shop": set(),
     "judge": {"reward_specs/writing.yaml", "data/topics.jsonl", "data/labels.jsonl"},
 }
 SMALL = (
@@ -102,6 +103,18 @@ def test_its_files_are_the_users_own(template: str, rlf: Rlf, tmp_path: Path) ->
             # 3e-4 is a number to YAML 1.2 and a text to this reader
             values = yaml.safe_load(texts[name].replace("3e-4", "0.0003"))
             assert validator.is_valid(values), name
+
+
+def test_five_recipes_are_listed_whose_specs_and_pages_are_there_and_the_tutorial_has_them(rlf: Rlf) -> None:
+    root = Path(__file__).parents[2]
+    tutorial = (root / "docs/tutorials/which-spec.md").read_text(encoding="utf-8")
+    listed = json.loads(rlf("init", "--list", "--json").stdout)["data"]
+    assert len(listed) == 5
+    for one in listed:
+        assert (root / one["spec"]).is_file() and (root / one["page"]).is_file()
+        assert one["template"] in (None, *templates())
+        assert f"| {one['name']} | {one['have']} | " in tutorial and f"| {one['measured']} (" in tutorial
+    assert "10 % -> 96 %" in " ".join(rlf("init", "--list").stdout.split())
 
 
 def test_without_a_name_the_empty_folder_here_is_filled(

@@ -5,13 +5,18 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group
 
 from rlf.cli.arguments import AsJson, activation_hint
 from rlf.cli.envelope import print_result
+from rlf.cli.output import plain_table
 from rlf.core.errors import RlfError
+
+if TYPE_CHECKING:
+    from rlf.apps.init.recipes import Recipe
 
 _DEFAULT = "search"
 
@@ -33,7 +38,7 @@ def init(
         typer.Option(
             "--template",
             autocompletion=complete_template,
-            help="`search`, `sql`, `code`, `mcp`, `judge`, or `python` for your own tool.",
+            help="`search`, `shop`, `sql`, `code`, `mcp`, `judge`, or `python` for your own tool.",
         ),
     ] = _DEFAULT,
     data: Annotated[
@@ -45,11 +50,20 @@ def init(
             "Questions are made from it.",
         ),
     ] = None,
+    list_them: Annotated[
+        bool, typer.Option("--list", help="List five recipes: for what, what was measured, how to start.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a project folder: spec, tools, rewards, data and a README."""
-    from rlf.apps.init.projects import new_project
+    from rlf.apps.init.projects import new_project, templates
 
+    if list_them:
+        from rlf.apps.init.recipes import RECIPES
+
+        rows = ((each.name, each.have, each.teaches, each.measured, _show_start(each)) for each in RECIPES)
+        table = plain_table(("recipe", "you have", "what teaches", "measured with a built-in model", "start"), rows)
+        return print_result("init", RECIPES, as_json, Group(table, f"\nTemplates: {', '.join(templates())}."))
     if data and len(data) > 1:
         raise RlfError(f"--data: got {' and '.join(map(str, data))}; a project has one table. Write one of them.")
     project = new_project(folder or Path(), template, data[0] if data else None)
@@ -57,4 +71,8 @@ def init(
     enter = f"cd {shlex.quote(str(folder))} && " if folder is not None else ""
     for warning in project.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    print_result("init", project, as_json, f"{files}\n\n{enter}rlf run {project.spec}{activation_hint()}")
+    return print_result("init", project, as_json, f"{files}\n\n{enter}rlf run {project.spec}{activation_hint()}")
+
+
+def _show_start(recipe: Recipe) -> str:
+    return recipe.spec if recipe.template is None else f"rlf init NAME --template {recipe.template}"

@@ -6,20 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlf.apps.init.projects import Project, new_project, projects_beside, templates
+from rlf.apps.init.recipes import RECIPES, Recipe
 
 
 @dataclass(frozen=True, slots=True)
 class Projects:
-    """The project of a page, those beside it, and the templates of new ones."""
+    """The project of a page, those beside it, the templates of new ones, and what they are for."""
 
     project: str
     beside: tuple[str, ...]
     templates: tuple[str, ...]
+    recipes: tuple[Recipe, ...]
 
 
 def list_projects(folder: str) -> Projects:
     """This project, those beside it, and the templates of new ones."""
-    return Projects(folder, tuple(projects_beside(Path(folder))), tuple(templates()))
+    return Projects(folder, tuple(projects_beside(Path(folder))), tuple(templates()), RECIPES)
 
 
 def make_project(folder: str, template: str) -> Project:

@@ -149,4 +149,5 @@ def show_projects(request: Request) -> HTMLResponse:
     found = site.fresh.call("list_projects", folder=str(folder)) if "init" in site.settings.apps else {}
     beside = [name for name in found.get("beside", ()) if name != folder.name]
     values = {"beside": beside, "templates": found.get("templates", ()), "is_empty": not any(folder.iterdir())}
+    values["recipes"] = found.get("recipes", ())
     return page(request, "projects.html", "Projects", place="projects", **values)
