@@ -34,7 +34,7 @@ def measure(model, layout, tokens):
 def main(arguments):
     torch.set_num_threads(1)
     plain = load_model(arguments.model, dtype=torch.float32, device=torch.device("cpu"))
-    assert plain.is_plain, "transformers runs this model"
+    assert plain.plain, "transformers runs this model"
     cache = plain.new_cache(256, 320)
     cache.fit(256, 320)
     print(f"{'rows':>5} {'transformers ms':>16} {'rlf ms':>8} {'ratio':>6}")
@@ -43,7 +43,7 @@ def main(arguments):
         tokens = torch.arange(rows)[None]
         least = [1e9, 1e9]
         for _ in range(arguments.rounds):
-            found = [measure(model, layout, tokens) for model in (replace(plain, is_plain=False), plain)]
+            found = [measure(model, layout, tokens) for model in (replace(plain, plain=None), plain)]
             assert torch.equal(found[0][1], found[1][1]), "other bits"
             least = [min(before, taken) for before, (taken, _) in zip(least, found, strict=True)]
         print(f"{rows:5} {least[0]:16.2f} {least[1]:8.2f} {least[0] / least[1]:6.2f}")

@@ -29,12 +29,15 @@ def uniforms(seed: int, count: int) -> np.ndarray:
     return np.random.Generator(np.random.Philox(key=seed)).random(count)
 
 
-def draw(logits_BV: torch.Tensor, uniforms_B: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
+def draw(
+    logits_BV: torch.Tensor, uniforms_B: torch.Tensor, sampling: Sampling, source_B: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Draws one token per row.
 
     Args:
-        logits_BV: float32.
+        logits_BV: float32; with `source_B` as many rows as there are different ones.
         uniforms_B: float64 in [0, 1); unused when temperature is 0.
+        source_B: int64: the row of the logits that each number draws from; None: its own.
         sampling: temperature 0 takes the likeliest token and reports its log-probability at temperature 1.
 
     Returns:
@@ -43,12 +46,16 @@ def draw(logits_BV: torch.Tensor, uniforms_B: torch.Tensor, sampling: Sampling) 
     scaled_BV = logits_BV / sampling.temperature if sampling.temperature not in (0, 1) else logits_BV
     logprobs_BV = scaled_BV.log_softmax(-1)
     if sampling.temperature == 0:
-        tokens_B = logits_BV.argmax(-1)
+        tokens_B = logits_BV.argmax(-1) if source_B is None else logits_BV.argmax(-1)[source_B]
     else:
         kept_BV = keep_likely(logprobs_BV.exp(), top_p=sampling.top_p, top_k=sampling.top_k, min_p=sampling.min_p)
         cumulative_BV = kept_BV.cumsum(-1, dtype=torch.float64)
+        if source_B is not None:
+            cumulative_BV = cumulative_BV[source_B]
         targets_B1 = uniforms_B[:, None] * cumulative_BV[:, -1:]
         tokens_B = torch.searchsorted(cumulative_BV, targets_B1, right=True)[:, 0].clamp_(max=logits_BV.shape[-1] - 1)
+    if source_B is not None:
+        return tokens_B, logprobs_BV[source_B, tokens_B]
     return tokens_B, logprobs_BV.gather(-1, tokens_B[:, None])[:, 0]
 
 

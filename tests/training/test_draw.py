@@ -93,3 +93,12 @@ def test_the_likeliest_tokens_come_first_and_the_drawn_one_last():
     assert list(first) == [1, 2, 0] and first == pytest.approx(dict(enumerate(logprobs[0])))
     assert next(iter(second)) == 0 and second[0] == pytest.approx(logprobs[1][0]) and len(second) == 2
     assert list(likeliest(logits, torch.tensor([0, 0]), 9)[0]) == [1, 2, 0]
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.7, top_p=0.9, top_k=3), Sampling(0.0)])
+def test_rows_that_share_logits_draw_what_each_draws_from_its_own(sampling):
+    shared_DV = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
+    source_B = torch.tensor([2, 0, 0, 1, 2, 2])
+    noise = torch.from_numpy(uniforms(5, len(source_B)))
+    found = draw(shared_DV, noise, sampling, source_B)
+    torch.testing.assert_close(found, draw(shared_DV[source_B], noise, sampling), rtol=0, atol=0)

@@ -2,8 +2,7 @@
 
 The transformers model runs on tokens of shape [1, N]; its linear layers never see padding. This function, registered
 as the attention `rlf`, writes each token's key and value to its row's slot in the cache and lets it attend to that
-slot only. Rows that decode one token are a contiguous range of slots, whose keys are read in place; those of few rows
-that stand for many are gathered.
+slot only. Rows that decode one token are in the first slots, whose keys are read in place.
 
 The kernels' rounding follows the shapes of their inputs. An invariant layout makes the shapes that a row meets follow
 from the row alone, so that its bits do not depend on the batch: the number of keys is rounded up, runs attend in
@@ -43,14 +42,12 @@ class RaggedLayout:
 
     cache: KVCache
     num_decode: int
-    decode_slots: torch.Tensor | slice
-    """The slots of the single ones."""
     slots_N: torch.Tensor
-    """int64: the cache slot of each token."""
+    """int64: the cache slot of each token; of the single ones 0, 1, ..."""
     positions_N: torch.Tensor
     """int64: the position of each token in its row."""
     decode_mask: torch.Tensor | None = None
-    """bool [A, 1, 1, T]: what each decoding token may attend to."""
+    """[A, 1, 1, T]: what each decoding token may attend to, as `KVCache.mask` has it."""
     runs: list[Runs] = field(default_factory=list)
     """The extending rows, by slot."""
     num_filling: int = 0
@@ -67,7 +64,7 @@ class Runs:
     valid_RL: torch.Tensor
     """bool: false on padding."""
     mask: torch.Tensor
-    """bool [R, 1, L, T]."""
+    """[R, 1, L, T], as `KVCache.mask` has it."""
 
 
 def run_shape(length: int, count: int) -> tuple[int, int]:
@@ -80,7 +77,6 @@ def ragged_layout(
     decode_lengths: Sequence[int],
     extends: Sequence[tuple[int, int]],
     *,
-    decode_slots: Sequence[int] | None = None,
     first_slot: int | None = None,
     invariant: bool = False,
 ) -> RaggedLayout:
@@ -88,16 +84,15 @@ def ragged_layout(
 
     Args:
         cache: where keys and values go.
-        decode_lengths: tokens already cached per decoding row.
+        decode_lengths: tokens already cached per decoding row, which sit in slots 0, 1, ...
         extends: (tokens already cached, new tokens) per extending row; of an invariant layout ordered by `run_shape`.
-        decode_slots: where the decoding rows sit; None: 0, 1, ...
         first_slot: where the first extending row sits, the others after it; None: after the decoding rows.
         invariant: whether no row's bits may depend on the others.
     """
     device = cache.device
     num_decode = len(decode_lengths)
     first_slot = num_decode if first_slot is None else first_slot
-    slots, positions = list(decode_slots or range(num_decode)), list(decode_lengths)
+    slots, positions = list(range(num_decode)), list(decode_lengths)
     for row, (length, count) in enumerate(extends):
         slots += [first_slot + row] * count
         positions += range(length, length + count)
@@ -108,7 +103,6 @@ def ragged_layout(
     layout = RaggedLayout(
         cache,
         num_decode,
-        slice(num_decode) if decode_slots is None else slots_N[:num_decode],
         slots_N,
         torch.tensor(positions, device=device),
         num_filling=num_filling,
@@ -116,29 +110,30 @@ def ragged_layout(
     if num_decode:
         width = max(decode_lengths) + 1
         keys_T = torch.arange(round_up(width) if invariant else width, device=device)
-        layout.decode_mask = (keys_T <= layout.positions_N[:num_decode, None])[:, None, None, :]
+        layout.decode_mask = cache.mask(keys_T <= layout.positions_N[:num_decode, None])[:, None, None, :]
     if extends and not invariant:
         shape = max(count for _, count in extends), max(length + count for length, count in extends)
-        layout.runs = [_lay_out_runs(device, extends, shape, first_slot, num_decode)]
+        layout.runs = [_lay_out_runs(cache, extends, shape, first_slot, num_decode)]
     elif extends:
         slot, token = first_slot, num_decode
         for shape, group in groupby(extends, lambda extend: run_shape(*extend)):
             rows = list(group)
-            layout.runs.append(_lay_out_runs(device, rows, shape, slot, token))
+            layout.runs.append(_lay_out_runs(cache, rows, shape, slot, token))
             slot, token = slot + len(rows), token + sum(count for _, count in rows)
     return layout
 
 
 def _lay_out_runs(
-    device: torch.device, extends: Sequence[tuple[int, int]], shape: tuple[int, int], first_slot: int, first_token: int
+    cache: KVCache, extends: Sequence[tuple[int, int]], shape: tuple[int, int], first_slot: int, first_token: int
 ) -> Runs:
+    device = cache.device
     lengths_R, counts_R = (torch.tensor(column, device=device) for column in zip(*extends, strict=True))
     offsets_L = torch.arange(shape[0], device=device)
     valid_RL = offsets_L < counts_R[:, None]
     starts_R = first_token + counts_R.cumsum(0) - counts_R
     index_RL = torch.where(valid_RL, starts_R[:, None] + offsets_L, first_token)
     queries_RL = torch.where(valid_RL, lengths_R[:, None] + offsets_L, 0)
-    mask = (torch.arange(shape[1], device=device) <= queries_RL[:, :, None])[:, None]
+    mask = cache.mask(torch.arange(shape[1], device=device) <= queries_RL[:, :, None])[:, None]
     return Runs(first_slot, index_RL, valid_RL, mask)
 
 
@@ -212,7 +207,7 @@ def ragged_attention(
     num_decode, parts = layout.num_decode, []
     if layout.decode_mask is not None:
         width = layout.decode_mask.shape[-1]
-        k, v = (part[:, :, :width][layout.decode_slots] for part in (keys_SKTD, values_SKTD))
+        k, v = keys_SKTD[:num_decode, :, :width], values_SKTD[:num_decode, :, :width]
         out = attend(query_NHD[:num_decode, :, None], k, v, layout.decode_mask, scale=scaling)
         parts.append(out[:, :, 0])
     for run in layout.runs:
@@ -360,6 +355,11 @@ class Slots:
         """Moves a waiting row to the end of those that decode."""
         self._exchange(row.slot, self.num_active)
         self.num_active += 1
+
+    def put_first(self, rows: Sequence[AttentionRow]) -> None:
+        """Moves some of those that decode, given by slot, to the first slots."""
+        for slot, row in enumerate(rows):
+            self._exchange(row.slot, slot)
 
     def deactivate(self, row: AttentionRow) -> None:
         """Moves a row behind those that decode, if it is one of them."""

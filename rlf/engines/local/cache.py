@@ -292,14 +292,23 @@ class KVCache:
         values[slots_N, :, positions_N] = value[0].transpose(0, 1).to(values.dtype)
         return keys, values
 
+    def mask(self, seen: torch.Tensor) -> torch.Tensor:
+        """What may be attended to, as numbers that each layer would make of it; bool where autocast decides on those."""
+        is_exact = self._data.dtype is torch.float32
+        return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -math.inf) if is_exact else seen
+
     def copy(self, source: int, targets: slice, start: int, stop: int) -> None:
         """Copies some tokens of one slot to others."""
         self._data[:, :, targets, :, start:stop] = self._data[:, :, source : source + 1, :, start:stop]
 
     def copy_tokens(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
         """Copies one token each of several slots to others."""
-        places = torch.tensor([sources, targets, positions], device=self.device)
-        self._data[:, :, places[1], :, places[2]] = self._data[:, :, places[0], :, places[2]]
+        layers, two, _, heads, tokens, head_dim = self._data.shape
+        flat = self._data.view(layers * two, -1, head_dim)
+        slots_2N1 = torch.tensor([sources, targets], device=self.device)[..., None]
+        places = slots_2N1 * heads + torch.arange(heads, device=self.device)
+        places = places * tokens + torch.tensor(positions, device=self.device)[:, None]
+        flat.index_copy_(1, places[1].flatten(), flat.index_select(1, places[0].flatten()))
 
     def swap(self, left: int, right: int, num_tokens: int) -> None:
         """Exchanges the first tokens of two slots."""

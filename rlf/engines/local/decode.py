@@ -60,17 +60,19 @@ class Decoder:
         for row in [*leaders, *(follower for follower, _ in followers)]:
             slots.activate(row)
         firsts, twins = by_context(decoding)
-        if len(decoding) < _MIN_SHARING * len(firsts):  # gathering their keys would cost more than it saves
+        if len(decoding) < _MIN_SHARING * len(firsts):  # moving rows and copying keys would cost more than it saves
             firsts, twins = decoding, []
-        logits_BV = self._forward(firsts, leaders, gathered=bool(twins))
+        slots.put_first(firsts)
+        logits_DV = self._forward(firsts, leaders)
         self._share(twins, followers)
         for row in slots.active:
             row.num_cached = len(row.context)
+        source_B = None
         if twins or followers:
             place = {row.id: index for index, row in enumerate([*firsts, *leaders])}
             place |= {row.id: place[leader.id] for row, leader in [*twins, *followers]}
-            logits_BV = logits_BV[torch.tensor([place[row.id] for row in slots.active], device=logits_BV.device)]
-        self._append(slots.active, logits_BV)
+            source_B = torch.tensor([place[row.id] for row in slots.active], device=logits_DV.device)
+        self._append(slots.active, logits_DV, source_B)
         finished = [row for row in slots.active if row.finish is not None]
         for row in reversed(finished):
             slots.deactivate(row)
@@ -120,21 +122,14 @@ class Decoder:
             targets = slice(alike[0].slot, alike[-1].slot + 1)
             cache.copy(leader_slot, targets, alike[0].num_cached, len(alike[0].context))
 
-    def _forward(
-        self, decoding: Sequence[AttentionRow], leaders: Sequence[AttentionRow], *, gathered: bool
-    ) -> torch.Tensor:
-        """The next-token logits of decoding rows, then of leaders: [A + R, V], float32.
-
-        Args:
-            gathered: whether the decoding rows are few of those in the first slots.
-        """
+    def _forward(self, decoding: Sequence[AttentionRow], leaders: Sequence[AttentionRow]) -> torch.Tensor:
+        """The next-token logits of decoding rows, those of the first slots, then of leaders: [A + R, V], float32."""
         cache = self._slots.cache
         runs = [row.pending for row in leaders]
         layout = ragged_layout(
             cache,
             [row.num_cached for row in decoding],
             [(row.num_cached, len(run)) for row, run in zip(leaders, runs, strict=True)],
-            decode_slots=[row.slot for row in decoding] if gathered else None,
             first_slot=leaders[0].slot if leaders else None,
             invariant=self._invariant,
         )
@@ -156,24 +151,37 @@ class Decoder:
             logits_BV = pad(logits_BV, (0, -logits_BV.shape[-1] % (4 * BLOCK)), value=-math.inf)
         return logits_BV
 
-    def _append(self, rows: Sequence[AttentionRow], logits_BV: torch.Tensor) -> None:
-        """Draws a token for every row, rows of equal sampling settings together."""
+    def _append(self, rows: Sequence[AttentionRow], logits_DV: torch.Tensor, source_B: torch.Tensor | None) -> None:
+        """Draws a token for every row, rows of equal sampling settings together.
+
+        Args:
+            source_B: which of the logits are each row's; None: its own.
+        """
         settings = [row.turn.sampling for row in rows]
         if all(map(partial(is_, settings[0]), settings)):  # the usual case, without a hash of each
-            self._append_drawn(rows, logits_BV, settings[0])
+            self._append_drawn(rows, logits_DV, settings[0], source_B)
             return
+        logits_BV = logits_DV if source_B is None else logits_DV[source_B]
         for sampling in dict.fromkeys(settings):
             index = [i for i, other in enumerate(settings) if other == sampling]
             part_BV = logits_BV if len(index) == len(rows) else logits_BV[index]
             self._append_drawn([rows[i] for i in index], part_BV, sampling)
 
-    def _append_drawn(self, rows: Sequence[AttentionRow], logits_BV: torch.Tensor, sampling: Sampling) -> None:
+    def _append_drawn(
+        self,
+        rows: Sequence[AttentionRow],
+        logits_BV: torch.Tensor,
+        sampling: Sampling,
+        source_B: torch.Tensor | None = None,
+    ) -> None:
+        if source_B is not None and (sampling.form is not None or sampling.num_top is not None):  # of each row's own
+            logits_BV, source_B = logits_BV[source_B], None
         if sampling.form is not None:
             allowed = np.stack([row.state.allowed(logits_BV.shape[-1]) for row in rows if row.state is not None])
             logits_BV = logits_BV.masked_fill(~torch.from_numpy(allowed).to(logits_BV.device), -math.inf)
         noise = [row.next_uniform for row in rows]
         uniforms_B = torch.tensor(noise, dtype=torch.float64, device=logits_BV.device)
-        tokens_B, logprobs_B = draw(logits_BV, uniforms_B, sampling)
+        tokens_B, logprobs_B = draw(logits_BV, uniforms_B, sampling, source_B)
         if sampling.num_top is not None:
             for row, tops in zip(rows, likeliest(logits_BV, tokens_B, sampling.num_top), strict=True):
                 row.tops.append(tops)

@@ -333,7 +333,7 @@ def copy_for_sampling(policy: PolicyModel) -> PolicyModel:
     shared = {id(parameter): parameter for parameter in policy.full.parameters() if not parameter.requires_grad}
     full = copy.deepcopy(policy.full, shared)
     full.requires_grad_(False)
-    return split(full, policy.dtype, is_plain=policy.is_plain)
+    return split(full, policy.dtype, is_plain=policy.plain is not None)
 
 
 @torch.no_grad()

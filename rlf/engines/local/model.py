@@ -6,10 +6,12 @@ The head is applied to chosen positions only, which is where the memory of train
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 from torch import nn
@@ -29,11 +31,13 @@ if TYPE_CHECKING:
 # The operations are the same ones in the same order, so no bit differs. On small models that Python takes longer than
 # the operations do.
 
+_Map: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+_Hidden: TypeAlias = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 _ATTENTION_PARTS = {"q_proj", "k_proj", "v_proj", "o_proj"}
 
 
 def is_plain(backbone: Any) -> bool:
-    """Whether a backbone has the parts that `run_plain` runs, and no others. What it does with them is not seen."""
+    """Whether a backbone has the parts that `make_plain` runs, and no others. What it does with them is not seen."""
     return (
         _names(backbone) == {"embed_tokens", "layers", "norm", "rotary_emb"}
         and type(backbone.embed_tokens) is torch.nn.Embedding
@@ -64,46 +68,73 @@ def _is_norm(module: Any) -> bool:
     return hasattr(module, "variance_epsilon") and [name for name, _ in module.named_parameters()] == ["weight"]
 
 
-def run_plain(backbone: Any, tokens_BT: torch.Tensor, positions_BT: torch.Tensor | None) -> torch.Tensor:
-    """The last hidden states, [B, T, H]. Args: positions_BT: None: 0, 1, ..."""
-    hidden_BTH: torch.Tensor = backbone.embed_tokens(tokens_BT)
-    if positions_BT is None:
-        positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
-    cos, sin = (part.unsqueeze(1) for part in backbone.rotary_emb(hidden_BTH, positions_BT))
-    for layer in backbone.layers:
-        hidden_BTH = hidden_BTH + _attend(layer.self_attn, _norm(layer.input_layernorm, hidden_BTH), cos, sin)
-        mlp, normed_BTH = layer.mlp, _norm(layer.post_attention_layernorm, hidden_BTH)
-        gate = mlp.act_fn(_project(mlp.gate_proj, normed_BTH))
-        hidden_BTH = hidden_BTH + _project(mlp.down_proj, gate * _project(mlp.up_proj, normed_BTH))
-    return _norm(backbone.norm, hidden_BTH)
+def make_plain(backbone: Any) -> _Hidden:
+    """The forward pass of a backbone that `is_plain` knows, from [B, T] tokens and positions to [B, T, H] states.
+
+    What is looked up in the modules is looked up here, once: on small models that takes longer than the operations do.
+    The weights stay the modules' own, so that an update is seen here too.
+    """
+    embed, rotary, last_norm = backbone.embed_tokens, backbone.rotary_emb, _norm(backbone.norm)
+    layers = [
+        (_norm(one.input_layernorm), _attention(one.self_attn), _norm(one.post_attention_layernorm), _mlp(one.mlp))
+        for one in backbone.layers
+    ]
+
+    def hidden(tokens_BT: torch.Tensor, positions_BT: torch.Tensor | None) -> torch.Tensor:
+        hidden_BTH: torch.Tensor = embed(tokens_BT)
+        if positions_BT is None:
+            positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
+        cos, sin = (part.unsqueeze(1) for part in rotary(hidden_BTH, positions_BT))
+        for before_attention, attend, before_mlp, mlp in layers:
+            hidden_BTH = hidden_BTH + attend(before_attention(hidden_BTH), cos, sin)
+            hidden_BTH = hidden_BTH + mlp(before_mlp(hidden_BTH))
+        return last_norm(hidden_BTH)
+
+    return hidden
 
 
-def _attend(attention: Any, normed_BTH: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    rows = normed_BTH.shape[:-1]
-    shape = (*rows, -1, attention.head_dim)
-    query = _project(attention.q_proj, normed_BTH).view(shape)
-    key = _project(attention.k_proj, normed_BTH).view(shape)
-    value = _project(attention.v_proj, normed_BTH).view(shape)
-    if hasattr(attention, "q_norm"):
-        query, key = _norm(attention.q_norm, query), _norm(attention.k_norm, key)
-    query, key = (_rotate(part.transpose(1, 2), cos, sin) for part in (query, key))
-    out, _ = ragged_attention(attention, query, key, value.transpose(1, 2), None, attention.scaling)
-    return _project(attention.o_proj, out.reshape(*rows, -1).contiguous())
+def _attention(module: Any) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
+    query_of, key_of, value_of, out_of = map(_linear, (module.q_proj, module.k_proj, module.v_proj, module.o_proj))
+    norms = (_norm(module.q_norm), _norm(module.k_norm)) if hasattr(module, "q_norm") else None
+    head_dim, scaling = module.head_dim, module.scaling
+
+    def attend(normed_BTH: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        rows = normed_BTH.shape[:-1]
+        query, key, value = (part(normed_BTH).view(*rows, -1, head_dim) for part in (query_of, key_of, value_of))
+        if norms is not None:
+            query, key = norms[0](query), norms[1](key)
+        query, key = _rotate(query.transpose(1, 2), cos, sin), _rotate(key.transpose(1, 2), cos, sin)
+        out, _ = ragged_attention(module, query, key, value.transpose(1, 2), None, scaling)
+        return out_of(out.reshape(*rows, -1))
+
+    return attend
 
 
-def _project(module: Any, values: torch.Tensor) -> torch.Tensor:
-    if type(module) is torch.nn.Linear:
-        return linear(values, module.weight, module.bias)
-    projected: torch.Tensor = module(values)  # with an adapter, for one
-    return projected
+def _mlp(module: Any) -> _Map:
+    gate_of, up_of, down_of, act = *map(_linear, (module.gate_proj, module.up_proj, module.down_proj)), module.act_fn
+    return lambda normed_BTH: down_of(act(gate_of(normed_BTH)) * up_of(normed_BTH))
 
 
-def _norm(module: Any, values: torch.Tensor) -> torch.Tensor:
+def _linear(module: Any) -> _Map:
+    """A linear module without its Python; another, such as one with an adapter, as it is."""
+    plain = partial(linear, weight=module.weight, bias=module.bias) if type(module) is nn.Linear else module
+    return cast("_Map", plain)
+
+
+def _norm(module: Any) -> _Map:
     """Root mean square over the last dimension, in float32."""
-    exact = values.to(torch.float32)
-    exact = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + module.variance_epsilon)
-    normed: torch.Tensor = module.weight * exact.to(values.dtype)
-    return normed
+    weight, epsilon, shape = module.weight, module.variance_epsilon, tuple(module.weight.shape)
+
+    def norm(values: torch.Tensor) -> torch.Tensor:
+        # torch's own does the same operations in one call; its backward pass is slower, and GPUs round it otherwise.
+        if values.dtype is torch.float32 and values.is_cpu and not torch.is_grad_enabled():
+            return torch.rms_norm(values, shape, weight, epsilon)
+        exact = values.to(torch.float32)
+        exact = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + epsilon)
+        normed: torch.Tensor = weight * exact.to(values.dtype)
+        return normed
+
+    return norm
 
 
 def _rotate(values: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -122,8 +153,8 @@ class PolicyModel:
     head: torch.nn.Module
     dtype: torch.dtype
     """What is computed in. Weights that are trained whole stay float32, so that small updates are not rounded away."""
-    is_plain: bool = False
-    """Whether `run_plain` gives the backbone's hidden states, bit for bit."""
+    plain: _Hidden | None = None
+    """What gives the backbone's hidden states too, bit for bit; None: nothing does."""
 
     @property
     def config(self) -> Any:
@@ -138,8 +169,8 @@ class PolicyModel:
     def hidden(self, tokens_BT: torch.Tensor, positions_BT: torch.Tensor | None = None) -> torch.Tensor:
         """Last hidden states [B, T, H] of right-padded rows (or of a ragged row inside `attention.using`)."""
         with self._autocast():
-            if self.is_plain and not self.backbone.layers[0].training:  # type: ignore[index,union-attr]
-                return run_plain(self.backbone, tokens_BT, positions_BT)
+            if self.plain is not None and not self.backbone.layers[0].training:  # type: ignore[index,union-attr]
+                return self.plain(tokens_BT, positions_BT)
             output = self.backbone(input_ids=tokens_BT, position_ids=positions_BT, use_cache=False)
         hidden: torch.Tensor = output.last_hidden_state
         return hidden
@@ -202,7 +233,7 @@ def load_model(
         full = _with_adapters(full, lora)
     model = split(full, dtype)
     _check(model, path)
-    return replace(model, is_plain=_runs_plainly(model))
+    return split(full, dtype, is_plain=_runs_plainly(model))
 
 
 def split(full: PreTrainedModel, dtype: torch.dtype, *, is_plain: bool = False) -> PolicyModel:
@@ -210,7 +241,7 @@ def split(full: PreTrainedModel, dtype: torch.dtype, *, is_plain: bool = False) 
     peft: Any = full
     base = peft.get_base_model() if hasattr(peft, "get_base_model") else full
     head = base.get_output_embeddings()
-    return PolicyModel(full, base.base_model, head, dtype, is_plain)
+    return PolicyModel(full, base.base_model, head, dtype, make_plain(base.base_model) if is_plain else None)
 
 
 def _with_adapters(full: PreTrainedModel, lora: LoraSpec) -> Any:
@@ -247,7 +278,7 @@ def _runs_plainly(model: PolicyModel) -> bool:
     """Whether its backbone looks plain, and adds nothing to what its parts compute, such as factors of its own."""
     tokens_BT = _some_tokens(model)
     return is_plain(model.backbone) and torch.equal(
-        model.hidden(tokens_BT), replace(model, is_plain=True).hidden(tokens_BT)
+        model.hidden(tokens_BT), replace(model, plain=make_plain(model.backbone)).hidden(tokens_BT)
     )
 
 
@@ -289,7 +320,7 @@ class Critic(nn.Module):
     def __init__(self, policy: PolicyModel) -> None:
         super().__init__()
         self.full = copy.deepcopy(policy.full)
-        self._dtype, self._is_plain = policy.dtype, policy.is_plain
+        self._dtype, self._is_plain = policy.dtype, policy.plain is not None
         self.value_head = nn.Linear(policy.config.hidden_size, 1, bias=False)
         nn.init.zeros_(self.value_head.weight)
         self.to(policy.device)

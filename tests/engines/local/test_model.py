@@ -84,10 +84,10 @@ def test_asking_for_a_gpu_that_is_not_there_is_reported():
 )
 def test_a_plain_decoder_is_run_without_transformers_and_no_bit_differs(tmp_path, family, keys, is_plain):
     model = load(tmp_path, family, **keys)
-    assert model.is_plain is is_plain
+    assert (model.plain is not None) is is_plain
     tokens = torch.arange(20).view(2, 10)
     found = []
-    for each in (model, replace(model, is_plain=False)):
+    for each in (model, replace(model, plain=None)):
         hidden = each.hidden(tokens)
         found.append((hidden, torch.autograd.grad(hidden.square().sum(), model.backbone.layers[0].parameters())))
     torch.testing.assert_close(*found, rtol=0, atol=0)
