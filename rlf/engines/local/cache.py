@@ -293,7 +293,7 @@ class KVCache:
         return keys, values
 
     def mask(self, seen: torch.Tensor) -> torch.Tensor:
-        """What may be attended to, as numbers that each layer would make of it; bool where autocast decides on those."""
+        """What may be attended to, as the numbers that layers would make of it; bool where autocast may choose them."""
         is_exact = self._data.dtype is torch.float32
         return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -math.inf) if is_exact else seen
 

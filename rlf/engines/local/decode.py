@@ -152,11 +152,7 @@ class Decoder:
         return logits_BV
 
     def _append(self, rows: Sequence[AttentionRow], logits_DV: torch.Tensor, source_B: torch.Tensor | None) -> None:
-        """Draws a token for every row, rows of equal sampling settings together.
-
-        Args:
-            source_B: which of the logits are each row's; None: its own.
-        """
+        """Draws a token for every row, of equal sampling settings together. Args: source_B: as `draw` takes it."""
         settings = [row.turn.sampling for row in rows]
         if all(map(partial(is_, settings[0]), settings)):  # the usual case, without a hash of each
             self._append_drawn(rows, logits_DV, settings[0], source_B)

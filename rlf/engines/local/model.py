@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 # The forward pass of a plain decoder, such as Qwen3 or Llama, without transformers' Python around each operation.
 #
-# The operations are the same ones in the same order, so no bit differs. On small models that Python takes longer than
-# the operations do.
+# The operations are the same ones in the same order, so no bit differs.
 
 _Map: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 _Hidden: TypeAlias = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
@@ -69,11 +68,9 @@ def _is_norm(module: Any) -> bool:
 
 
 def make_plain(backbone: Any) -> _Hidden:
-    """The forward pass of a backbone that `is_plain` knows, from [B, T] tokens and positions to [B, T, H] states.
-
-    What is looked up in the modules is looked up here, once: on small models that takes longer than the operations do.
-    The weights stay the modules' own, so that an update is seen here too.
-    """
+    """The forward pass of a backbone that `is_plain` knows, from [B, T] tokens and positions to [B, T, H] states."""
+    # What is looked up in modules is looked up once: on small models that takes longer than the operations do. The
+    # weights stay the modules' own, so that an update is seen here too.
     embed, rotary, last_norm = backbone.embed_tokens, backbone.rotary_emb, _norm(backbone.norm)
     layers = [
         (_norm(one.input_layernorm), _attention(one.self_attn), _norm(one.post_attention_layernorm), _mlp(one.mlp))
@@ -125,14 +122,13 @@ def _norm(module: Any) -> _Map:
     """Root mean square over the last dimension, in float32."""
     weight, epsilon, shape = module.weight, module.variance_epsilon, tuple(module.weight.shape)
 
-    def norm(values: torch.Tensor) -> torch.Tensor:
+    def norm(values: torch.Tensor) -> Any:
         # torch's own does the same operations in one call; its backward pass is slower, and GPUs round it otherwise.
         if values.dtype is torch.float32 and values.is_cpu and not torch.is_grad_enabled():
             return torch.rms_norm(values, shape, weight, epsilon)
         exact = values.to(torch.float32)
         exact = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + epsilon)
-        normed: torch.Tensor = weight * exact.to(values.dtype)
-        return normed
+        return weight * exact.to(values.dtype)
 
     return norm
 
