@@ -25,7 +25,8 @@ from rlf.rewards.term import Term
 from rlf.runs.rewards import rescoring_spec
 
 FOLDER = Path(__file__).parents[1] / "tests" / "apps" / "attack"
-CORPORA = tuple(FOLDER / f"{name}.py" for name in ("corpus", "held_out", "held_out_later", "second_hand", "third_hand"))
+HANDS = ("second_hand", "third_hand", "fourth_hand")
+CORPORA = tuple(FOLDER / f"{name}.py" for name in ("corpus", "held_out", "held_out_later", *HANDS))
 SPEC = """
 name: attacked
 model: {{path: builtin:tiny}}

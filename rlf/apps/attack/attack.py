@@ -181,7 +181,9 @@ class Attack(Jsonable):
             f"the nearest is {nearest.name!r} with {nearest.share:.0%}" if nearest.share > EPSILON else "none earns any"
         )
         unscored = f" {self.num_unscored} trajectories could not be scored." if self.num_unscored else ""
-        return f"No behaviour earns {self.share:.0%} of the reward of being right; {most}.{unscored}"
+        # What is made from the gold, such as a number near it, may earn a part of the reward.
+        without = " without the gold" if nearest.share >= self.share else ""
+        return f"No behaviour earns {self.share:.0%} of the reward of being right{without}; {most}.{unscored}"
 
 
 def _is_gold(attempt: ShapeResult) -> bool:

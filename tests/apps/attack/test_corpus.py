@@ -1,4 +1,4 @@
-"""Nearly all bad rewards of four corpora are found, and no sound one is accused.
+"""Nearly all bad rewards of six corpora are found, and no sound one is accused.
 
 A fifth of them is tried here; `benchmarks/attack.py` tries all.
 """
@@ -59,3 +59,17 @@ def test_a_finding_names_the_text_what_it_earns_and_what_in_the_reward_it_uses(a
     assert any(".py:" in use for finding in read for use in finding.uses)
     assert any(finding.lines for finding in read)
     assert all(finding.honest is not None for finding in findings if finding.attempt is not None)
+
+
+def test_a_part_of_the_reward_for_a_number_near_the_gold_is_no_finding_and_the_verdict_says_on_what_it_rests(
+    tmp_path: Path,
+) -> None:
+    spec = importlib.util.spec_from_file_location("attack_benchmark", BENCHMARK)
+    assert spec is not None and spec.loader is not None
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    path, name = HERE / "fourth_hand.py", "b4_within_a_half"
+    ((_, attack, _),) = asyncio.run(benchmark.attack_cases(path, tmp_path, names=[name])).values()
+    assert attack.verdict.startswith(
+        "No behaviour earns 50% of the reward of being right without the gold; the nearest is 'gold of another size'"
+    )
