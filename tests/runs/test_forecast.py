@@ -14,13 +14,20 @@ from typer.testing import CliRunner
 
 from rlf.apps.evaluate import forecast as module
 from rlf.apps.evaluate.forecast import expect, find_needed, find_questions, forecast
+from rlf.apps.evaluate.forecast_views import forecast_page
+from rlf.apps.evaluate.outlook import expect_gpus, expect_steps, find_step, gpu_words, parse_gpus, steps_words
 from rlf.cli.main import app
 from rlf.core import RlfError
 from rlf.endpoints.spec import EndpointSpec
+from rlf.lineage import Recorder, start_run
+from rlf.plan import plan_to_json
 from rlf.reports.paired import mcnemar_power
 from rlf.rollout.diagnosis import CauseKind, Signal
-from rlf.runs.place import open_reader
+from rlf.runs.place import open_lineage, open_reader
+from rlf.runs.plans import check_spec
+from rlf.types import EvaluationFinished, RunFinished, RunStatus
 
+from ..lineage.builders import run_record
 from .conftest import ROOT
 
 SEARCH = ROOT / "specs" / "search.yaml"
@@ -93,7 +100,10 @@ def test_a_forecast_is_an_evaluation_of_the_groups_that_training_begins_with(tmp
     assert set(played) == first and len(played) == 32
     assert found.success is not None and found.signal is Signal.SOME
     assert make(tmp_path).step_time is None  # of another plan: the run had two steps
-    assert make(tmp_path, "train.steps=2").step_time is not None
+    again = make(tmp_path, "train.steps=2")
+    assert again.step_time is not None
+    assert [step for step, _ in again.came_true["success"]] == [1, 2]
+    assert "run" in forecast_page(again) and forecast_page(again).count("<svg") == 5
 
 
 def test_what_cuts_trajectories_is_named_with_what_would_suffice(tmp_path: Path) -> None:
@@ -143,3 +153,62 @@ def test_as_many_questions_as_are_named_show_five_points_with_the_power_of_the_e
         0.8, abs=0.05
     )  # the exact test is conservative
     assert find_questions(share_lost + 0.05) > num
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [("8xH100", (8, 80)), ("h200", (1, 141)), ("2x24GB", (2, 24)), ("16xl4", (16, 24)), ("4x22.5gb", (4, 22.5))],
+)
+def test_gpus_are_named_by_number_and_card_or_size(asked: str, found: tuple[int, float]) -> None:
+    assert parse_gpus(asked) == (found[0], int(found[1] * 1e9))
+
+
+@pytest.mark.parametrize("asked", ["8xH10", "x8", "H100x8", "", "8x80", "80GiB"])
+def test_other_gpus_are_refused_with_the_known_ones(asked: str) -> None:
+    with pytest.raises(RlfError, match=r"--gpus: got .*8xH100.*H200"):
+        parse_gpus(asked)
+
+
+def test_too_few_gpus_and_gpus_too_small_do_not_fit(tmp_path: Path) -> None:
+    spec = ROOT / "specs" / "search_openrlhf.yaml"
+    found = {asked: expect_gpus([spec], [], asked, tmp_path) for asked in ("1xH200", "8x0.2GB", "2xH200")}
+    assert [one.fits for one in found.values()] == [False, False, True]
+    assert "the spec asks for 2 GPUs" in gpu_words(found["1xH200"])
+    assert "cannot say before a run" in gpu_words(found["2xH200"])
+
+
+@pytest.mark.parametrize(
+    ("curve", "step"),
+    [
+        ([(0, 0.2), (10, 0.5), (20, 0.6)], 20),
+        ([(0, 0.2), (10, 0.57), (20, 0.6)], 10),
+        ([(0, 0.2), (10, 0.6), (20, 0.3)], 10),
+        ([(0, 0.2), (20, 0.23)], None),
+        ([(0, 0.9)], None),
+    ],
+)
+def test_a_run_has_learned_where_it_has_nine_tenths_of_its_gain(curve: list[tuple[int, float]], step: int) -> None:
+    assert find_step(curve) == step
+
+
+def test_steps_are_expected_from_like_runs_and_from_no_others(tmp_path: Path) -> None:
+    plan = check_spec([SEARCH], []).plan
+    assert expect_steps(plan, tmp_path) is None
+    assert "cannot say" in next(steps_words(None, 40, None))
+    rises = {"a": [], "b": ["train.learning_rate=1e-4", "seed=3"], "c": ["train.steps=10"]}
+    still, other = {"d": ["seed=4"]}, {"e": ["rollout.num_generations=4"]}
+    with open_lineage(tmp_path, create=True) as store:
+        for place, (run, changes) in enumerate({**rises, **still, **other}.items()):
+            own = json.loads(plan_to_json(check_spec([SEARCH], changes).plan))
+            start_run(store, run_record(run, plan=own, folder=str(tmp_path / run)))
+            with Recorder(store, run) as recorder:
+                for step in (0, 10, 20, 30):
+                    success = 0.3 if run in still else 0.9 if step >= 10 * (place + 1) else 0.2
+                    recorder(EvaluationFinished(step, "sampled", {"success": success}, []))
+                recorder(RunFinished(RunStatus.FINISHED, 30))
+    found = expect_steps(plan, tmp_path)
+    assert found is not None and (found.low, found.median, found.high) == (10, 20, 30)
+    assert (sorted(found.run_ids), found.num_still) == (["a", "b", "c"], 1)
+    assert next(steps_words(found, 10, 60.0)).startswith(
+        "steps to expect: 20 (20:00), from 10 to 30, until 3 of 4 runs"
+    )

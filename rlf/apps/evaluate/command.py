@@ -262,9 +262,13 @@ def forecast(
         int | None,
         typer.Option("--groups", min=2, help="Groups to play; two steps' worth, and at least 32, by default."),
     ] = None,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", metavar="NxCARD", help="GPUs that will train, e.g. 8xH100 or 8x80GB.")
+    ] = None,
     endpoint: EndpointUrl = None,
     model: ServedName = None,
     api_key_env: ApiKeyVariable = None,
+    html: HtmlFile = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -287,6 +291,7 @@ def forecast(
             files,
             overrides,
             num_groups=groups,
+            gpus=gpus,
             endpoint=endpoint_of(endpoint, model, api_key_env),
             runs_folder=runs_folder,
             command=["rlf", *sys.argv[1:]],
@@ -294,11 +299,15 @@ def forecast(
         )
     finally:
         view.erase_line()
+    if html is not None:
+        from rlf.apps.evaluate.forecast_views import forecast_page
+
+        write_page(html, forecast_page(found))
     print_result("forecast", found, as_json, lambda: _show_forecast(found, runs_folder))
 
 
 def _show_forecast(found: Forecast, runs_folder: Path) -> None:
-    from rlf.apps.evaluate.forecast import forecast_view
+    from rlf.apps.evaluate.forecast_views import forecast_view
 
     stdout_console().print(forecast_view(found), crop=False)
     print(f"  rlf trace {found.run_id} --phase sampled{runs_option(runs_folder)}")

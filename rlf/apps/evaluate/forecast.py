@@ -9,23 +9,24 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist, fmean, variance
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from rlf.apps.evaluate.outlook import GpuOutlook, StepsOutlook, expect_gpus, expect_steps
 from rlf.apps.evaluate.play import EvaluationProgress
 from rlf.apps.evaluate.prepare import EvaluationOptions
 from rlf.apps.evaluate.run import Show, Shown, evaluate
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.endpoints.spec import EndpointSpec
-from rlf.reports.sheets import Sheet, count, decimal, dollars, duration, percent, sheet_table
 from rlf.reports.statistics import student_quantile
 from rlf.rollout.collect import dead_share, rollout_metrics, wait_share
 from rlf.rollout.diagnosis import Cause, Signal, diagnose, step_signal
+from rlf.runs.place import open_reader
 from rlf.runs.planning import StepTime, step_time_of
 from rlf.runs.plans import check_spec
 from rlf.runs.sink import diagnosis_setting
@@ -33,11 +34,16 @@ from rlf.spec import RunSpec
 from rlf.types import EvaluationFinished, RunStatus, Scored, StopReason
 from rlf.types.score import costs_by_name
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 CONFIDENCE = 0.8
 """With which a step's figure lies in its interval."""
+METRICS = {
+    "success": "success",
+    "reward": "reward/mean",
+    "dead": "groups/dead_share",
+    "tokens": "tokens/sampled",
+    "sampling_s": "time/generate_s",
+}
+"""Figures with an interval, and the metric of a step that each is compared with."""
 _CUT = 0.01
 """Share of trajectories that a budget may cut."""
 _GENERATIONS = (2, 4, 8, 16, 32, 64)
@@ -137,6 +143,12 @@ class Forecast(Jsonable):
     """Why there is nothing to learn from, where there is not."""
     step_time: StepTime | None
     """Of earlier runs of the same plan."""
+    steps: StepsOutlook | None
+    """When like runs had learned; None where there are none."""
+    gpus: GpuOutlook | None
+    """Whether it fits the GPUs that were named."""
+    came_true: Mapping[str, tuple[tuple[int, float], ...]]
+    """What the newest run of this plan had: steps and values, by the name of the figure; empty where there is none."""
     advice: tuple[str, ...]
 
 
@@ -167,6 +179,7 @@ def forecast(
     overrides: Sequence[str],
     *,
     num_groups: int | None,
+    gpus: str | None = None,
     endpoint: EndpointSpec | None = None,
     runs_folder: Path,
     command: Sequence[str],
@@ -176,12 +189,14 @@ def forecast(
 
     Args:
         num_groups: None: two steps' worth, and at least 32.
+        gpus: what the run is meant for, e.g. `8xH100`.
 
     Raises:
         RlfError, SpecError: the spec is wrong, or what was played says nothing.
     """
     plan = check_spec(files, overrides).plan
     spec = plan.spec
+    fit = None if gpus is None else expect_gpus(files, overrides, gpus, runs_folder)
     per_step = spec.train.prompts_per_step
     num_groups = num_groups or max(32, 2 * per_step)
     asked = EvaluationOptions(tuple(files), tuple(overrides), groups=num_groups)
@@ -200,10 +215,19 @@ def forecast(
         raise RlfError(
             f"forecast: the groups were not played to their end: {done.reason or done.status}. Run it again."
         )
+    found = read_forecast(played, spec, plan_hash=plan.plan_hash, run_id=done.run_ids[0], times=clock.times)
     step_time = step_time_of(plan, runs_folder)
-    return read_forecast(
-        played, spec, plan_hash=plan.plan_hash, run_id=done.run_ids[0], times=clock.times, step_time=step_time
-    )
+    came_true = {} if step_time is None else _read_run(step_time.run_ids[-1], runs_folder)
+    return replace(found, step_time=step_time, steps=expect_steps(plan, runs_folder), gpus=fit, came_true=came_true)
+
+
+def _read_run(run_id: str, runs_folder: Path) -> dict[str, tuple[tuple[int, float], ...]]:
+    with open_reader(runs_folder) as reader:
+        steps = reader.steps(run_id)
+    return {
+        figure: tuple((one.step, one.metrics[metric]) for one in steps if metric in one.metrics)
+        for figure, metric in METRICS.items()
+    }
 
 
 def read_forecast(
@@ -213,7 +237,6 @@ def read_forecast(
     plan_hash: str,
     run_id: str,
     times: Sequence[float],
-    step_time: StepTime | None = None,
 ) -> Forecast:
     """What trajectories let expect. Args: times: of each step's worth of them, in seconds."""
     counted = [item for item in played if item.reward is not None]
@@ -254,7 +277,10 @@ def read_forecast(
         num_steps=spec.train.steps,
         signal=signal,
         causes=found,
-        step_time=step_time,
+        step_time=None,
+        steps=None,
+        gpus=None,
+        came_true={},
         advice=(),
     )
     return replace(result, advice=tuple(_advise(result, by_group=by_group)))
@@ -431,70 +457,3 @@ def _advise(found: Forecast, *, by_group: bool) -> Iterator[str]:
             f"tools take {100 * found.waiting:.0f} % of a trajectory's time: raise rollout.max_concurrency and the "
             "tools' limits.max_concurrency."
         )
-
-
-def forecast_view(found: Forecast) -> RenderableType:
-    """For the terminal."""
-    from rich.console import Group
-    from rich.text import Text
-
-    num = f"{found.num_groups} groups of {found.num_generations}, {found.num_counted} trajectories with a reward"
-    head = Text(f"forecast of {found.name}: {num}")
-    rows: list[tuple[str, Expected | None, Callable[[float], str]]] = [
-        ("success", found.success, percent),
-        ("reward", found.reward, decimal),
-        ("dead groups", found.dead, percent),
-        ("tokens sampled, of a trajectory", found.tokens, count),
-        ("sampling, s", found.sampling_s, decimal),
-    ]
-    cells = [
-        (name, *(["-", "cannot say"] if one is None else [show(one.mean), f"{show(one.low)} to {show(one.high)}"]))
-        for name, one, show in rows
-    ]
-    title, header = f"A step of {found.groups_per_step} groups", ("figure", "expected", "80 % interval")
-    sheets = [Sheet(title, "", header, tuple(cells), figures=True), *_more_sheets(found)]
-    parts: list[RenderableType] = [head, Text()]
-    for sheet in sheets:
-        parts += [sheet_table(sheet), Text()]
-    parts += [Text(line) for line in _lines(found)]
-    return Group(*parts)
-
-
-def _more_sheets(found: Forecast) -> Iterator[Sheet]:
-    if found.kinds:
-        rows = tuple(
-            (one.kind, str(one.num_groups), percent(one.success), percent(one.all_right), percent(one.all_wrong))
-            for one in found.kinds
-        )
-        yield Sheet("By kind", "", ("kind", "groups", "success", "all right", "all wrong"), rows, True)
-    terms = tuple(
-        (one.term, decimal(one.mean), percent(one.differs), percent(one.share), str(one.num_missing))
-        for one in found.terms
-    )
-    header = ("term", "mean", "differs in", "of the order", "missing")
-    yield Sheet("Reward terms", "differs in: groups; of the order: of the variance within groups", header, terms, True)
-    if found.differing:
-        sizes = tuple(str(k) for k in found.differing)
-        shares = tuple(percent(share) for share in found.differing.values())
-        note = f"up to {found.num_generations} as sampled, beyond by a beta distribution"
-        yield Sheet("Groups with both outcomes", note, ("num_generations", *sizes), (("share", *shares),), True)
-
-
-def _lines(found: Forecast) -> Iterator[str]:
-    stops = ", ".join(
-        f"{name} {percent(share)}" for name, share in sorted(found.stops.items(), key=lambda one: -one[1])
-    )
-    yield f"ends: {stops}; {found.calls:.1f} calls a trajectory, {percent(found.waiting)} of its time in tools"
-    if found.parse_failures:
-        failures = ", ".join(f"{name} {number}" for name, number in found.parse_failures.items())
-        yield f"turns that could not be read: {failures}"
-    if found.num_questions is not None:
-        yield f"a change of 5 points is shown by about {found.num_questions:,} held-out questions (80 % power)"
-    if found.cost_usd:
-        yield f"cost: {dollars(found.cost_usd)} a step, {dollars(found.cost_usd * found.num_steps)} for all"
-    if found.step_time is None:
-        yield "time of a whole step, steps to expect: cannot say; no run of this plan has made a step here"
-    else:
-        step_s = found.step_time.median_s
-        yield f"a whole step took {duration(step_s)} before; all take {duration(step_s * found.num_steps)}"
-    yield from (f"- {line}" for line in found.advice)

@@ -1,0 +1,175 @@
+"""What a forecast says beyond the first steps: whether a run fits the GPUs named, and how long like runs took to learn.
+
+Both come from what is known elsewhere: the formulas of `rlf plan`, and the curves of runs in the lineage.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rlf.core.errors import RlfError
+from rlf.plan.plan import Plan
+from rlf.reports.sheets import counted, duration
+from rlf.runs.planning import report_plan
+from rlf.spec.models import WITHOUT_EFFECT
+from rlf.types import RunStatus
+
+_GPUS = {
+    "T4": 16,
+    "L4": 24,
+    "A10": 24,
+    "A10G": 24,
+    "RTX4090": 24,
+    "L40S": 48,
+    "A6000": 48,
+    "A100": 80,
+    "H100": 80,
+    "H200": 141,
+    "B200": 180,
+}
+"""Memory of cards in GB, as their makers name them; of an A100 the larger."""
+_ASKED = re.compile(r"(?:(?P<number>[0-9]{1,5})x)?(?P<what>[A-Za-z0-9.]+)")
+_NEAR_END = 0.9
+"""Share of a run's gain from which it has learned most of it."""
+_LEAST_GAIN = 0.05
+_FREE = ("seed", "name", *WITHOUT_EFFECT)
+_FREE_TRAIN = ("steps", "learning_rate")
+"""What like runs may differ in: these, and how often they are evaluated and saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOutlook:
+    """Whether a run fits the GPUs named, by the formulas of `rlf plan`."""
+
+    asked: str
+    num_gpus: int
+    size_bytes: int
+    """Of each."""
+    num_needed: int
+    """GPUs that the spec asks for."""
+    fullest_bytes: int | None
+    """Of the fullest GPU."""
+    fits: bool | None
+    """Whether there are enough GPUs, each large enough; None where sizes are not known."""
+    why: str
+    """Why it does not fit, or is not known; empty where the sizes say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepsOutlook:
+    """After how many steps like runs had most of their gain on held-out questions."""
+
+    low: int
+    median: float
+    high: int
+    num_runs: int
+    """That gained."""
+    num_still: int
+    """That did not."""
+    run_ids: tuple[str, ...]
+
+
+def parse_gpus(text: str) -> tuple[int, int]:
+    """Number and bytes of `8xH100`, `H200` or `2x24GB`. Raises RlfError."""
+    match = _ASKED.fullmatch(text.strip())
+    what = "" if match is None else match["what"]
+    size = _GPUS.get(what.upper())
+    if size is None and (gigabytes := re.fullmatch(r"([0-9.]+)GB", what, re.IGNORECASE)) is not None:
+        size_bytes = int(float(gigabytes[1]) * 1e9)
+    elif size is not None:
+        size_bytes = size * 10**9
+    else:
+        known = ", ".join(_GPUS)
+        raise RlfError(f"--gpus: got {text!r}; expected e.g. `8xH100` or `8x80GB` (known: {known}).")
+    assert match is not None, text
+    return int(match["number"] or 1), size_bytes
+
+
+def expect_gpus(files: Sequence[Path], overrides: Sequence[str], asked: str, runs_folder: Path) -> GpuOutlook:
+    """What `rlf plan` says of a spec on these GPUs. Raises RlfError, SpecError."""
+    number, size_bytes = parse_gpus(asked)
+    report = report_plan(files, overrides, gpu=f"{size_bytes / 1e9:g}GB", runs_folder=runs_folder)
+    peaks = [group.peak_bytes for group in report.gpus] or (
+        [] if report.memory is None else [report.memory.total_bytes]
+    )
+    needed, fits = max(1, report.num_gpus), None if report.fit is None else report.fit.fits
+    why = next((group.lacks for group in report.gpus if group.lacks), report.memory_unknown)
+    if number < needed:
+        fits, why = False, f"the spec asks for {counted(needed, 'GPU')}"
+    return GpuOutlook(asked, number, size_bytes, needed, max(peaks, default=None), fits, why)
+
+
+def gpu_words(found: GpuOutlook) -> str:
+    """For people. Time is not estimated: only a run knows it."""
+    verdict = {True: "fits", False: "does not fit", None: "cannot say whether it fits"}[found.fits]
+    why = f": {found.why}" if found.why else ""
+    if found.fullest_bytes is not None and not why:
+        sizes = f"{found.fullest_bytes / 1e9:.3g} GB of {found.size_bytes / 1e9:.3g} GB"
+        why = f": {sizes} on the fullest of {counted(found.num_needed, 'GPU')}, estimated"
+    return f"{found.asked}: {verdict}{why}; time there: cannot say before a run has made a step on it"
+
+
+def expect_steps(plan: Plan, runs_folder: Path) -> StepsOutlook | None:
+    """When runs like this one had learned, whatever their seeds, lengths and learning rates; None without any."""
+    if not (runs_folder / "rlf.db").is_file():
+        return None
+    from rlf.runs.place import open_reader  # loads the database's library
+
+    own, reached, still = _comparable(plan.model_dump(mode="json", by_alias=True)["spec"]), dict[str, int](), 0
+    with open_reader(runs_folder) as reader:
+        for line in reader.run_lines():
+            run = reader.get_run(line.id)
+            if run.status is not RunStatus.FINISHED or _comparable(run.record.plan.get("spec", {})) != own:
+                continue
+            curve = [
+                (one.step, one.metrics["success"])
+                for one in reader.evaluations(line.id)
+                if one.mode == "sampled" and "success" in one.metrics
+            ]
+            step = find_step(curve)
+            if step is not None:
+                reached[line.id] = step
+            else:
+                still += len(curve) > 1
+    if not reached and not still:
+        return None
+    steps = list(reached.values()) or [0]
+    return StepsOutlook(min(steps), median(steps), max(steps), len(reached), still, tuple(reached))
+
+
+def find_step(curve: Sequence[tuple[int, float]]) -> int | None:
+    """The first evaluation with most of the gain from the first to the best one; None for a curve that did not rise."""
+    if len(curve) < 2:
+        return None
+    first, best = curve[0][1], max(success for _, success in curve)
+    if best - first < _LEAST_GAIN:
+        return None
+    return next(step for step, success in curve if success >= first + _NEAR_END * (best - first))
+
+
+def _comparable(spec: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in spec.items() if key not in (*_FREE, "eval", "checkpoint")}
+    train = {key: value for key, value in kept.get("train", {}).items() if key not in _FREE_TRAIN}
+    return {**kept, "train": train}
+
+
+def steps_words(found: StepsOutlook | None, num_steps: int, step_s: float | None) -> Iterator[str]:
+    """For people."""
+    if found is None:
+        yield "steps to expect: cannot say; no run that differs only in seed, steps and learning rate has finished here"
+        return
+    of = f"{counted(found.num_runs + found.num_still, 'run')} like this one"
+    if not found.num_runs:
+        yield f"steps to expect: cannot say; none of {of} gained {100 * _LEAST_GAIN:.0f} points on held-out questions"
+        return
+    each = "" if step_s is None else f" ({duration(step_s * found.median)})"
+    few = f"; this one has {num_steps}" if num_steps < found.median else ""
+    yield (
+        f"steps to expect: {found.median:g}{each}, from {found.low} to {found.high}, until {found.num_runs} of {of} "
+        f"had {100 * _NEAR_END:.0f} % of their gain on held-out questions{few}"
+    )
