@@ -201,7 +201,7 @@ def measure(name: str, arguments: argparse.Namespace, python: str) -> None:
         with kept or tempfile.TemporaryDirectory() as folder:
             Path(folder, "agent.yaml").write_text(json.dumps(made), encoding="utf-8")
             rlf = [sys.executable, "-c", program]
-            certify = [*rlf, "agent", "certify", "agent.yaml", "--num", "16", "--json", *arguments.set]
+            certify = [*rlf, "agent", "certify", "agent.yaml", "--num", "6", "--json", *arguments.set]
             found = subprocess.run(certify, cwd=folder, capture_output=True, text=True, check=False)
             certificate = json.loads(found.stdout.splitlines()[-1])["data"] if found.stdout else found.stderr
             print(name, json.dumps(certificate), flush=True)

@@ -24,6 +24,7 @@ class AnthropicTool(StrictModel):
     name: str
     description: str | None = None
     input_schema: dict[str, Any]
+    strict: bool | None = None
     cache_control: dict[str, Any] | None = None
 
 
@@ -92,7 +93,7 @@ class MessagesRequest(StrictModel):
             for converted in _to_openai_messages(message, f"messages.{at}")
         ]
         tools = [
-            {"function": {"name": t.name, "description": t.description, "parameters": t.input_schema}}
+            {"function": {"parameters": t.input_schema, **t.model_dump(include={"name", "description", "strict"})}}
             for t in self.tools
         ]
         form = self.output_config.format

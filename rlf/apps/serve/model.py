@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, TypeVar
 
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agent import ServedAgent
 from rlf.apps.serve.dialogue import Dialogue, SampledTurn, Tools, TurnOpening, check_messages, choose_opening
 from rlf.apps.serve.generation import AnswerRequest, Delta, HostGate
-from rlf.apps.serve.grammar import SchemaForm
+from rlf.apps.serve.grammar import CallsForm, SchemaForm
 from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest
 from rlf.apps.serve.turns import TurnReader, calls_of, random_ids
 from rlf.chat import ChatFormat
@@ -23,6 +24,7 @@ from rlf.core.identity import derive_seed
 from rlf.types import ToolCall
 from rlf.types.policy import Host, Policy, Sample, Sampling
 
+logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _LARGE_CHARS = 50_000
 """Text above which tokens are made on a thread: other requests continue meanwhile."""
@@ -79,7 +81,8 @@ class ServedModel:
         room = self._find_room(asked, len(tokens))
         sampling = self._make_sampling(asked, chat, has_tools=bool(tools))
         form = await self._read_form(asked, chat, sampling.stop_token_ids)
-        sampling = replace(sampling, form=form)
+        calls = None if form is not None else await self._read_calls(asked, chat, sampling.stop_token_ids, opening)
+        sampling = replace(sampling, form=form or calls)
         decode = self.dialogue.text if chat is None else chat.decode
 
         def prepare(index: int, seed: int) -> AnswerRequest:
@@ -218,6 +221,19 @@ class ServedModel:
                 why = str(fault)
         raise Refusal(400, f"response_format: {why}.", key="response_format")
 
+    async def _read_calls(
+        self, asked: ChatRequest, chat: ChatFormat | None, ends: tuple[int, ...], opening: TurnOpening
+    ) -> CallsForm | None:
+        """The form of calls of strict tools; None where there are none, or nothing here can hold them to it."""
+        strict = frozenset(tool.function.name for tool in asked.tools if tool.function.strict)
+        if not strict or not asked.offered or chat is None or not getattr(self.policy, "takes_forms", False):
+            return None
+        try:
+            return await asyncio.to_thread(CallsForm, chat, asked.offered, strict, ends, opening.tokens)
+        except RlfError as fault:  # most clients send `strict` whether they need it or not
+            _warn_once(f"tools: `strict` has no effect: {fault}")
+            return None
+
     @property
     def policy(self) -> Policy:
         """What samples."""
@@ -239,6 +255,11 @@ class ServedModel:
         """One for each answer: the first has the request's own."""
         seed = secrets.randbits(63) if asked.seed is None else asked.seed
         return [derive_seed(seed, "choice", index) if index else seed for index in range(asked.n)]
+
+
+@lru_cache(maxsize=32)
+def _warn_once(words: str) -> None:
+    logger.warning("%s", words)
 
 
 async def _off_loop_if_large(num_chars: int, encode: Callable[[], _T]) -> _T:

@@ -182,7 +182,7 @@ class ToolFunction(StrictModel):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
-    """Has no effect: arguments that are sure to fit the schema need a sampler that follows a grammar."""
+    """Whether its arguments fit its schema, where the sampler follows a grammar and the chat format writes JSON."""
 
     @property
     def described(self) -> ToolDescription:

@@ -91,7 +91,8 @@ class ResponsesRequest(StrictModel):
             [{"role": "user", "content": self.input}] if isinstance(self.input, str) else list(_join_items(self.input))
         )
         tools = [
-            {"function": {"name": t.name, "description": t.description, "parameters": t.parameters}} for t in self.tools
+            {"function": {key: getattr(tool, key) for key in ("name", "description", "parameters", "strict")}}
+            for tool in self.tools
         ]
         choice = self.tool_choice
         body = {

@@ -118,6 +118,42 @@ def test_a_form_that_cannot_be_followed_is_refused_with_the_reason(keys: dict[st
     asking(story)
 
 
+LOOK = {"town": {"enum": ["Tukkes", "Rinkux"]}, "km": {"type": "integer", "minimum": 0, "maximum": 9}}
+STRICT = {"type": "object", "properties": LOOK, "required": ["town", "km"], "additionalProperties": False}
+
+
+def test_calls_of_strict_tools_fit_their_schemas_in_every_dialect() -> None:
+    function = {"name": "search", "description": "S.", "parameters": STRICT, "strict": True}
+    flat = {"type": "function", **function}
+    named = {"name": "search", "description": "S.", "input_schema": STRICT, "strict": True}
+
+    async def story(ask: Ask) -> None:
+        keys: dict[str, Any] = {"response_format": None, "tools": [{"type": "function", "function": function}]}
+        _, drawn = await ask("/v1/chat/completions", body(**keys, n=24))
+        _, forced = await ask("/v1/chat/completions", body(**keys, n=4, temperature=1.5, tool_choice="required"))
+        texts = [
+            call["function"]["arguments"]
+            for choice in [*drawn["choices"], *forced["choices"]]
+            for call in choice["message"].get("tool_calls", ())
+        ]
+        asked = {"model": "tiny", "input": QUESTION, "tools": [flat], "tool_choice": "required"}
+        _, found = await ask("/v1/responses", asked)
+        texts += [item["arguments"] for item in found["output"] if item["type"] == "function_call"]
+        asked = {"model": "tiny", "messages": QUESTION, "max_tokens": 60, "tools": [named]}
+        _, found = await ask("/v1/messages", asked | {"tool_choice": {"type": "any"}})
+        texts += [json.dumps(block["input"]) for block in found["content"] if block["type"] == "tool_use"]
+        assert len(texts) > 6, texts
+        for text in texts:
+            called = json.loads(text)
+            assert called.keys() == LOOK.keys() and called["town"] in LOOK["town"]["enum"] and 0 <= called["km"] <= 9
+        loose = {"type": "function", "function": function | {"strict": False}}
+        _, other = await ask("/v1/chat/completions", body(response_format=None, tools=[loose], n=24))
+        calls = [call for choice in other["choices"] for call in choice["message"].get("tool_calls", ())]
+        assert any("query" in call["function"]["arguments"] for call in calls), "the model's own calls"
+
+    asking(story)
+
+
 def test_without_the_package_the_refusal_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from rlf.apps.serve import grammar
     from rlf.core import RlfError

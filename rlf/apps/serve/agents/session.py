@@ -25,7 +25,7 @@ from rlf.apps.serve.agents.calls import Call, CallTree
 from rlf.apps.serve.agents.tools import SessionTools, add_steps
 from rlf.apps.serve.dialogue import Dialogue, RecentValues, TurnOpening, check_messages, dump_tools
 from rlf.apps.serve.generation import HostGate, Metrics
-from rlf.apps.serve.grammar import SchemaForm
+from rlf.apps.serve.grammar import CallsForm, SchemaForm
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, Refusal, SampledRequest
 from rlf.chat import ChatFormat
@@ -426,6 +426,14 @@ class SessionModel(ServedModel):
             self._session.counts["overridden: response_format"] += 1
             return None
         return await super()._read_form(asked, chat, ends)
+
+    async def _read_calls(
+        self, asked: ChatRequest, chat: ChatFormat | None, ends: tuple[int, ...], opening: TurnOpening
+    ) -> CallsForm | None:
+        if self._session.overrides and any(tool.function.strict for tool in asked.tools):
+            self._session.counts["overridden: strict"] += 1
+            return None
+        return await super()._read_calls(asked, chat, ends, opening)
 
     @property
     def policy(self) -> Policy:
