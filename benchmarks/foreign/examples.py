@@ -29,6 +29,7 @@ BUILD = ROOT / "build" / "foreign"
 SOURCES = Path(os.environ.get("FOREIGN_SOURCES", BUILD / "sources"))
 LIMIT_S = 180
 MARK = "verdict: "
+HOME = "{sources}/RL-Factory"
 
 
 @dataclass
@@ -47,6 +48,8 @@ class Example:
     """Whether rlf runs in the project's environment."""
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Rows of our own in place of data sets that only a hub has, by their names there."""
+    folder: str = ""
+    """Where the process runs; empty: in a folder of its own."""
 
 
 @dataclass
@@ -80,6 +83,14 @@ def of_glossary() -> Iterator[Example]:
 
 def of_text(make: str, *replies: str, **columns: Any) -> Example:
     return Example(make, {"kind": "text", "make": make}, [*replies], columns, inside=True)
+
+
+def of_rl_factory(name: str, *actions: Any) -> Example:
+    """Its tool asks a search server at a port of this machine, and says so where none is there."""
+    env = {"kind": "rl_factory", "callable": f"envs:{name}"}
+    env["config"] = {"config_path": "envs/configs/mcp_tools.pydata", "use_process_reward": True}
+    row = {"reward_model": {"ground_truth": {"target": ["Paris"]}}, "data_source": "nq", "extra_info": {"index": 0}}
+    return Example(name, env, [*actions], row, HOME, inside=True, folder=HOME)
 
 
 def of_envfactory() -> Iterator[Example]:
@@ -159,11 +170,23 @@ PROJECTS = {
         ],
         alone=["skyrl-gym==0.4.0"],
     ),
+    "rl_factory": Project(
+        [
+            *("qwen-agent==0.0.34", "mcp<2", "ray", "json5", "tensordict", "codetiming", "requests", "soundfile"),
+            *("cachebox", "beautifulsoup4", "python-dateutil"),
+        ],
+        [
+            of_rl_factory("SearchEnv", call("search-query_rag", query="France"), "<answer>Paris</answer>"),
+            of_rl_factory("RewardRolloutEnv", "<answer>Paris</answer>"),
+            of_rl_factory("VisionEnv", "<answer>Paris</answer>"),
+        ],
+        "Simple-Efficient/RL-Factory",
+    ),
     "text": Project(
         ["textarena==0.7.4", "reasoning-gym==0.1.25"],
         [of_text("textarena:GuessTheNumber-v0", "[10]", seed=3), of_text("reasoning_gym:leg_counting", "4")],
     ),
-    "envfactory": Project(["mcp<2"], list(of_envfactory()), "LARK-AI-Lab/EnvFactory"),
+    "envfactory": Project(["mcp<2", "requests"], list(of_envfactory()), "LARK-AI-Lab/EnvFactory"),
 }
 
 
@@ -209,7 +232,9 @@ def play_apart(example: Example, python: Path) -> str:
         port = free.getsockname()[1]
     known = {"python": str(python), "sources": str(SOURCES), "url": f"http://127.0.0.1:{port}"}
     asked = fill(vars(example), **known)
+    paths = os.pathsep.join([str(python.parent), os.environ["PATH"]])  # whose `python3` starts a project's own servers
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), asked["path"]])}
+    environment |= {"PATH": paths} if example.inside else {}
     server = None
     if example.serve:
         command = [str(python), "-m", "uvicorn", example.serve, "--port", str(port), "--log-level", "warning"]
@@ -231,7 +256,13 @@ def play_apart(example: Example, python: Path) -> str:
                 (place := Path(folder, name)).mkdir(parents=True)
                 (place / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
             done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=folder
+                command,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+                cwd=asked["folder"] or folder,
             )
     except subprocess.TimeoutExpired:
         return f"failed: no end within {LIMIT_S} s"

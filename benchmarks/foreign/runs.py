@@ -20,6 +20,7 @@ import yaml
 from long_model import make_model
 
 import rlf
+from rlf.builtin.names import builtin_path
 
 HERE = Path(__file__).parent
 WORLDS = Path(sys.prefix) / "worlds"
@@ -106,6 +107,20 @@ def trl_class(folder):
 
 
 @contextmanager
+def mixed(folder):
+    """Three worlds in one run, of which each row names its own: two that can be learnt, and a control."""
+    scores = {"SearchEnv": "reward", "AskedEnv": "score", "LostEnv": "reward"}
+    worlds = {name: {"kind": "python", "callable": f"{HERE / 'trl_search.py'}:{name}"} for name in scores}
+    for split in ("train", "heldout"):
+        rows = builtin_path(f"encyclopedia/{split}").read_text().splitlines()
+        named = [json.loads(row) | {"env": list(worlds)[at % len(worlds)]} for at, row in enumerate(rows)]
+        (folder / f"mixed_{split}.jsonl").write_text("\n".join(map(json.dumps, named)))
+    env = {"kind": "several", "worlds": worlds, "scores": {name: {"score": one} for name, one in scores.items()}}
+    data = {"path": str(folder / "mixed_train.jsonl"), "prompt": "question", "answer": None}
+    yield spec("builtin:tiny", data, env, [{"kind": "env", "name": "solved", "score": "score"}], prompts=12)
+
+
+@contextmanager
 def envfactory_server(folder):
     """An MCP server with `load_scenario` and `save_scenario`, scored by its state: the shop."""
     server = {"command": sys.executable, "args": [str(HERE / "shop_server.py")]}
@@ -128,6 +143,9 @@ def tau2_retail(folder):
     }
 
 
+ONE_WORLD = (verifiers_env, openenv_tools, trl_class, envfactory_server, tau2_retail)
+
+
 def train(make, steps):
     with TemporaryDirectory() as folder, make(Path(folder)) as made:
         made["train"]["steps"] = steps
@@ -139,13 +157,18 @@ def train(make, steps):
         run = rlf.run(file, runs_folder=Path(folder) / "runs")
         shown = {f"step {one.step}": one.metrics["success"] for one in (run.steps()[0], run.steps()[-1])}
         shown |= {f"{one.mode} after {one.step}": one.metrics["success"] for one in run.evaluations()}
+        for name, value in sorted(run.steps()[-1].metrics.items()):
+            if name.startswith("world/") and name.endswith("/success"):
+                first, of_all = run.steps()[0].metrics[name], [one.metrics.get(name) for one in run.evaluations()]
+                shown |= {f"{name} step 1": first, f"{name} step {steps}": value}
+                shown |= {f"{name} eval {at}": one for at, one in enumerate(of_all) if one is not None}
         failed = sum(one.metrics.get("unscorable", 0) for one in run.steps())
         figures = ", ".join(f"{name} {value:.3f}" for name, value in shown.items())
         return f"{figures}; {failed:g} unscorable; {time.perf_counter() - started:.0f} s"
 
 
 def main():
-    kinds = {one.__name__: one for one in (verifiers_env, openenv_tools, trl_class, envfactory_server, tau2_retail)}
+    kinds = {one.__name__: one for one in (*ONE_WORLD, mixed)}
     steps = int(os.environ.get("STEPS", STEPS))
     for name in sys.argv[1:] or kinds:
         try:
