@@ -108,6 +108,8 @@ OTHER_LIBRARIES = (
         "arXiv:2508.10751", "A_i = (E[max of k with i] - E[max of k]) / std(max of k)",
     ),
     KeyNames("algorithm: maxrl", "-", "-", "-", "arXiv:2602.02710", "A = (r - mean(r)) / mean(r)"),
+    KeyNames("algorithm: gigpo", "-", "-", "-", "arXiv:2505.10978", "A = N(R) + w N_s(G), s the state of a turn"),
+    KeyNames("algorithm: turn_returns", "-", "-", "-", "arXiv:2511.14846", "A = N_k(G), k the turn's number"),
     KeyNames("algorithm: distillation", "-", "-", "-", "arXiv:2306.13649", "A = log q - log p of a teacher q"),
     KeyNames(
         "algorithm: grpo_passk", "-", "`grpo_passk`", "-",

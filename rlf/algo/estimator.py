@@ -6,8 +6,8 @@ One estimator is one file of `rlf.algo.advantages`. This module names tensors bu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from rlf.core.kinds import Kind
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-_OF_TOKENS = ("kl_BT", "values_BT", "old_logprobs_BT", "teacher_logprobs_BT")
+OF_TOKENS = ("kl_BT", "values_BT", "old_logprobs_BT", "teacher_logprobs_BT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,12 @@ class TurnRewards:
     """int64: turns of each trajectory; `rewards_BK` is not read beyond."""
     turn_BT: Tensor
     """int64: the turn, from 0, that token t was sampled in. Any turn where nothing was sampled."""
+    state_BK: Tensor
+    """int64: equal for turns of a task that begin in equal states."""
 
     def to(self, device: torch.device) -> TurnRewards:
         """The same on a device."""
-        tensors = (self.outcome_B, self.rewards_BK, self.num_turns_B, self.turn_BT)
+        tensors = (self.outcome_B, self.rewards_BK, self.num_turns_B, self.turn_BT, self.state_BK)
         return TurnRewards(*(tensor.to(device) for tensor in tensors))
 
 
@@ -97,7 +99,7 @@ class AdvantageInput:
         assert self.rewards_B.dtype.is_floating_point, f"rewards are {self.rewards_B.dtype}"
         assert not self.action_mask_BT.dtype.is_floating_point, f"action_mask is {self.action_mask_BT.dtype}"
         assert bool(self.rewards_B.isfinite().all()), f"rewards must be finite: {self.rewards_B.tolist()}"
-        for name in _OF_TOKENS:
+        for name in OF_TOKENS:
             tensor = getattr(self, name)
             assert tensor is None or tensor.shape == (rows, tokens), f"{name} is no [{rows}, {tokens}]"
         turns = self.turns
@@ -106,17 +108,6 @@ class AdvantageInput:
         terms, greedy_B = self.terms, self.greedy_B
         assert terms is None or len(terms.values_BK) == rows, f"term rewards of {len(terms.values_BK)} of {rows} rows"
         assert greedy_B is None or greedy_B.shape == (rows,), f"greedy rewards {tuple(greedy_B.shape)} for {rows} rows"
-
-    def take_rows(self, rows_N: Tensor) -> AdvantageInput:
-        """Some of the rows, in an order that is given, as a batch of one world."""
-        names = ("rewards_B", "group_B", "action_mask_BT", "greedy_B", *_OF_TOKENS)
-        chosen: dict[str, Any] = {name: one[rows_N] for name in names if (one := getattr(self, name)) is not None}
-        if (terms := self.terms) is not None:
-            chosen["terms"] = TermRewards(terms.values_BK[rows_N], terms.is_scored_BK[rows_N], terms.weights_K)
-        if (turns := self.turns) is not None:
-            all_B = (turns.outcome_B, turns.rewards_BK, turns.num_turns_B, turns.turn_BT)
-            chosen["turns"] = TurnRewards(*(one[rows_N] for one in all_B))
-        return replace(self, **chosen, world_B=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,21 +139,6 @@ class Estimator(Kind, ABC):
 
     spans_batch: ClassVar[bool] = False
     """True if it has statistics of the whole batch; of several worlds, of the batch's rows in each."""
-
-    def advantages_by_world(self, batch: AdvantageInput) -> AdvantageOutput:
-        """The advantages of a batch, each world's rows by themselves: their rewards have scales of their own."""
-        worlds = [] if batch.world_B is None else sorted({*batch.world_B.tolist()})
-        if len(worlds) < 2 or batch.world_B is None:
-            return self.advantages(batch)
-        rows = [(batch.world_B == world).nonzero().squeeze(1) for world in worlds]
-        outputs = [self.advantages(batch.take_rows(rows_N)) for rows_N in rows]
-        joined = {}
-        for name in ("advantages_BT", "returns_BT", "rewards_B"):
-            first = getattr(outputs[0], name)
-            joined[name] = first.new_zeros((len(batch.rewards_B), *first.shape[1:]))
-            for rows_N, output in zip(rows, outputs, strict=True):
-                joined[name][rows_N] = getattr(output, name)
-        return AdvantageOutput(**joined)
 
     @abstractmethod
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:

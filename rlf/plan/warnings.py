@@ -345,7 +345,7 @@ def _check_turn_credit(loaded: LoadedSpec) -> Iterator[Fault]:
     spec = loaded.spec
     by_turn = [position for position, term in enumerate(spec.rewards) if term.stage is Stage.TURN]
     name = loaded.value(("train", "algorithm", "kind"))
-    if spec.train.algorithm.reads_turns and not by_turn:
+    if name == "mt_grpo" and not by_turn:
         message = (
             f"got {name}, but no reward term has `stage: turn`, and without one it is grpo. Write grpo, or add one."
         )

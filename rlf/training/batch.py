@@ -164,12 +164,14 @@ def make_batch(
     *,
     observations_in_loss: bool = False,
     marks_observations: bool = False,
+    reads_turns: bool = False,
     greedy_by_task: Mapping[str, float] | None = None,
 ) -> Batch:
     """Tensors of trajectories that have a reward and at least one sampled token.
 
     Args:
         marks_observations: whether a loss is about the results of tools.
+        reads_turns: whether turns are distinguished also where no term does.
         greedy_by_task: rewards of greedy rollouts by the task's id, one for each task here; None: there are none.
     """
     trajectories = [item.trajectory for item in scored]
@@ -195,7 +197,7 @@ def make_batch(
         torch.tensor([_reward(item) for item in scored], dtype=torch.float32),
         torch.tensor([groups[_group(item)] for item in scored]),
         _stretches(scored),
-        _turns(scored, shape),
+        _turns(scored, shape, is_needed=reads_turns),
         _terms(scored),
         None if greedy_by_task is None else torch.tensor([greedy_by_task[_group(item)] for item in scored]),
         torch.tensor([item.trajectory.stop is StopReason.LENGTH for item in scored]),
@@ -234,9 +236,9 @@ def _terms(scored: Sequence[Scored]) -> TermRewards | None:
     )
 
 
-def _turns(scored: Sequence[Scored], shape: tuple[int, int]) -> TurnRewards | None:
-    """Scores of terms with `stage: turn`, and which turn each token is of."""
-    if not any(score.weight and score.turn_values for item in scored for score in item.scores):
+def _turns(scored: Sequence[Scored], shape: tuple[int, int], *, is_needed: bool) -> TurnRewards | None:
+    """Scores of terms with `stage: turn`, which turn each token is of, and in which state each turn begins."""
+    if not is_needed and not any(score.weight and score.turn_values for item in scored for score in item.scores):
         return None
     num_turns = [len(item.trajectory.turns) for item in scored]
     rewards_BK = torch.zeros(len(scored), max(num_turns))
@@ -246,7 +248,22 @@ def _turns(scored: Sequence[Scored], shape: tuple[int, int]) -> TurnRewards | No
         for number, turn in enumerate(item.trajectory.turns):
             turn_BT[row, turn.start : turn.observation_end] = number
     outcome_B = torch.tensor([item.outcome_reward for item in scored], dtype=torch.float32)
-    return TurnRewards(outcome_B, rewards_BK, torch.tensor(num_turns), turn_BT)
+    return TurnRewards(outcome_B, rewards_BK, torch.tensor(num_turns), turn_BT, _states(scored, rewards_BK.shape))
+
+
+def _states(scored: Sequence[Scored], shape: torch.Size) -> torch.Tensor:
+    """A number for each state of a task that turns begin in: of its world, and of what the policy read last."""
+    state_BK, numbers = torch.zeros(shape, dtype=torch.int64), dict[tuple[Any, ...], int]()
+    for row, item in enumerate(scored):
+        trajectory, end = item.trajectory, 0
+        state = None if trajectory.world is None else trajectory.world.first_state
+        for place, turn in enumerate(trajectory.turns):
+            key = (_group(item), state, *trajectory.tokens[end : turn.start])
+            state_BK[row, place] = numbers.setdefault(key, len(numbers))
+            end = turn.end
+            if turn.world is not None and turn.world.changes:
+                state = turn.world.changes[-1].sha256
+    return state_BK
 
 
 def _stretches(scored: Sequence[Scored]) -> Stretches | None:

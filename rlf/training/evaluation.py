@@ -12,6 +12,7 @@ from functools import partial
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
+from rlf.algo.by_world import advantages_by_world
 from rlf.algo.estimator import AdvantageInput, Estimator
 from rlf.reports.statistics import find_spread, pass_at_k, wilson_interval
 from rlf.rollout.collect import Halt, Player, collect, dead_share, group_by_world, rollout_metrics, wait_share
@@ -344,7 +345,7 @@ def mean_advantages(advantages_BT: Tensor, mask_BT: Tensor) -> list[float]:
 def recompute_advantages(estimator: Estimator, asked: AdvantageInput) -> list[float]:
     """Mean advantages from rewards alone; for estimators of which `find_missing` names nothing."""
     assert find_missing(estimator) is None, find_missing(estimator)
-    return mean_advantages(estimator.advantages_by_world(asked).advantages_BT, asked.action_mask_BT)
+    return mean_advantages(advantages_by_world(estimator, asked).advantages_BT, asked.action_mask_BT)
 
 
 def find_missing(estimator: Estimator) -> str | None:

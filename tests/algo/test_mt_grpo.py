@@ -36,6 +36,7 @@ def batch_of(
             rewards_BK,
             torch.tensor([len(row) for row in turns]),
             torch.tensor([[turn or 0 for turn in row] for row in turn_of]),
+            torch.zeros(rewards_BK.shape, dtype=torch.int64),
         ),
         **fields,
     )
@@ -95,7 +96,11 @@ def test_without_turn_rewards_it_is_grpo_or_dr_grpo(std_norm: bool, plain: Grpo 
     batch = random_batch(1, kl_coef=0.1)
     rows, tokens = batch.action_mask_BT.shape
     nothing = TurnRewards(
-        batch.rewards_B, torch.zeros(rows, 3), torch.full((rows,), 3), torch.randint(0, 3, (rows, tokens))
+        batch.rewards_B,
+        torch.zeros(rows, 3),
+        torch.full((rows,), 3),
+        torch.randint(0, 3, (rows, tokens)),
+        torch.zeros(rows, 3, dtype=torch.int64),
     )
     expected = plain.advantages(batch).advantages_BT
     for turns in (None, nothing):
@@ -107,7 +112,11 @@ def test_a_single_turn_that_alone_is_rewarded_has_grpos_advantage() -> None:
     batch = random_batch(2)
     rows, tokens = batch.action_mask_BT.shape
     turns = TurnRewards(
-        torch.zeros(rows), batch.rewards_B[:, None], torch.ones(rows).long(), torch.zeros(rows, tokens).long()
+        torch.zeros(rows),
+        batch.rewards_B[:, None],
+        torch.ones(rows).long(),
+        torch.zeros(rows, tokens).long(),
+        torch.zeros(rows, 1).long(),
     )
     got = MtGrpo().advantages(replace(batch, turns=turns)).advantages_BT
     torch.testing.assert_close(got, Grpo().advantages(batch).advantages_BT)
@@ -126,7 +135,7 @@ def turned(draw: st.DrawFn) -> AdvantageInput:
     rewards_BK[torch.arange(most) >= num_turns_B[:, None]] = draw(st.sampled_from([0.0, 5.0, float("nan")]))
     mask_BT = (torch.rand(rows, tokens, generator=generator) < 0.5) & (num_turns_B > 0)[:, None]
     outcome_B = torch.randint(0, 2, (rows,), generator=generator).double()
-    turns = TurnRewards(outcome_B, rewards_BK, num_turns_B, turn_BT)
+    turns = TurnRewards(outcome_B, rewards_BK, num_turns_B, turn_BT, torch.zeros(rewards_BK.shape).long())
     return AdvantageInput(outcome_B, torch.tensor(groups), mask_BT, turns=turns)
 
 
@@ -139,7 +148,8 @@ def test_advantages_are_finite_nothing_outside_the_mask_and_know_no_order_of_row
     assert bool(got.isfinite().all()) and got[~batch.action_mask_BT].count_nonzero() == 0
     order, turns = torch.tensor(data.draw(st.permutations(range(len(batch.group_B))))), batch.turns
     assert turns is not None
-    moved = TurnRewards(turns.outcome_B[order], turns.rewards_BK[order], turns.num_turns_B[order], turns.turn_BT[order])
+    all_B = (turns.outcome_B, turns.rewards_BK, turns.num_turns_B, turns.turn_BT, turns.state_BK)
+    moved = TurnRewards(*(tensor[order] for tensor in all_B))
     again = replace(
         batch,
         rewards_B=batch.rewards_B[order],

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 import rlf
 from rlf.algo.advantages.reinforce import Reinforce
+from rlf.algo.by_world import advantages_by_world
 from rlf.algo.estimator import AdvantageInput
 from rlf.core import SpecError
 from rlf.environments import EnvSpec
@@ -206,7 +207,7 @@ def test_an_estimator_of_the_batch_normalises_within_each_world():
         reward_clip=None,
         world_B=torch.tensor([0, 1, 0, 1]),
     )
-    apart = Reinforce().advantages_by_world(batch).advantages_BT.squeeze(1)
+    apart = advantages_by_world(Reinforce(), batch).advantages_BT.squeeze(1)
     assert apart.tolist() == pytest.approx([-1, -1, 1, 1], abs=1e-3)
     mixed = Reinforce().advantages(batch).advantages_BT.squeeze(1)
     assert mixed[2] < 0  # the other world's scale decides about it

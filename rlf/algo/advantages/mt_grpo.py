@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
-from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator, TurnRewards
+from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator
 from rlf.algo.loss_config import at_least_float32
-from rlf.algo.returns import discounted_sum, from_returns, group_deviation, group_std, keep_actions
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from rlf.algo.returns import from_returns
+from rlf.algo.turns import keys_by_turn, normal_returns, normalize, spread_turns
 
 
 class MtGrpo(Estimator):
@@ -46,27 +44,10 @@ class MtGrpo(Estimator):
         """
         turns = batch.turns
         rewards_B = at_least_float32(batch.rewards_B if turns is None else turns.outcome_B)
-        output = from_returns(self._normalize_values(rewards_B, batch.group_B), batch)
+        output = from_returns(normalize(rewards_B, batch.group_B, std_norm=self.std_norm), batch)
         if turns is None:
             return output
-        by_turn_BK = self.turn_coef * self._turn_advantages(turns, batch.group_B)
-        if batch.reward_clip is not None:
-            by_turn_BK = by_turn_BK.clamp(*batch.reward_clip)
-        by_token_BT = keep_actions(by_turn_BK.gather(1, turns.turn_BT), batch.action_mask_BT)
-        advantages_BT = output.advantages_BT + by_token_BT
+        key_BK = keys_by_turn(turns, batch.group_B)
+        by_turn_BK = normal_returns(turns, key_BK, self.gamma, with_outcome=False, std_norm=self.std_norm)
+        advantages_BT = output.advantages_BT + spread_turns(self.turn_coef * by_turn_BK, batch)
         return replace(output, advantages_BT=advantages_BT, returns_BT=advantages_BT)
-
-    def _turn_advantages(self, turns: TurnRewards, group_B: Tensor) -> Tensor:
-        """N_k(G_ik) as [B, K]; 0 where there is no turn k."""
-        rewards_BK = at_least_float32(turns.rewards_BK)
-        is_there_BK = rewards_BK.new_ones(rewards_BK.shape).cumsum(1) <= turns.num_turns_B.unsqueeze(1)
-        to_go_BK = discounted_sum(rewards_BK.masked_fill(~is_there_BK, 0.0), self.gamma)
-        normal_BK = rewards_BK.new_zeros(rewards_BK.shape)
-        for turn in range(rewards_BK.shape[1]):
-            there_B = is_there_BK[:, turn]
-            normal_BK[there_B, turn] = self._normalize_values(to_go_BK[there_B, turn], group_B[there_B])
-        return normal_BK
-
-    def _normalize_values(self, values_B: Tensor, group_B: Tensor) -> Tensor:
-        deviation_B = group_deviation(values_B, group_B)
-        return deviation_B / (group_std(values_B, group_B) + 1e-9) if self.std_norm else deviation_B

@@ -151,6 +151,7 @@ def _recompute_advantage(
     stored: Sequence[StoredTrajectory], place: int, train: TrainSpec
 ) -> tuple[float | None, tuple[float | None, ...], str]:
     """Mean and tokens of a trajectory's advantages; or why there are none."""
+    from rlf.algo.by_world import advantages_by_world
     from rlf.training.batch import make_batch
 
     greedy = _greedy_rewards(stored) if train.algorithm.needs_greedy else None
@@ -161,9 +162,10 @@ def _recompute_advantage(
     if missing is not None:
         return None, (), missing
     used = [one for one in stored if _find_unused(one.scored, greedy) is None]
-    batch = make_batch([one.scored for one in used], greedy_by_task=greedy)
+    reads_turns = train.algorithm.reads_turns
+    batch = make_batch([one.scored for one in used], reads_turns=reads_turns, greedy_by_task=greedy)
     asked = batch.advantage_input(train.reward_clip)
-    advantages_BT = train.algorithm.advantages_by_world(asked).advantages_BT
+    advantages_BT = advantages_by_world(train.algorithm, asked).advantages_BT
     row = next(at for at, one in enumerate(used) if one is stored[place])
     mean = mean_advantages(advantages_BT, asked.action_mask_BT)[row]
     num_tokens = len(stored[place].scored.trajectory.tokens)

@@ -211,7 +211,12 @@ def _compute_advantages(scored: Sequence[Scored], train: TrainSpec) -> list[floa
     used = [item for item in scored if counts(item)]
     if find_missing(train.algorithm) or not used:
         return [None] * len(scored)
-    means = iter(recompute_advantages(train.algorithm, make_batch(used).advantage_input(train.reward_clip)))
+    means = iter(
+        recompute_advantages(
+            train.algorithm,
+            make_batch(used, reads_turns=train.algorithm.reads_turns).advantage_input(train.reward_clip),
+        )
+    )
     return [next(means) if counts(item) else None for item in scored]
 
 

@@ -241,6 +241,7 @@ class Trainer:
             used,
             observations_in_loss=self._settings.observations_in_loss,
             marks_observations=self._settings.loss.observations > 0,
+            reads_turns=self._settings.algorithm.reads_turns,
             greedy_by_task=collection.greedy_by_task,
         )
         if self._teaching is not None and not self._collector.imitates(step):

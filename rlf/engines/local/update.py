@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from rlf.algo.advantages.supervised import Supervised
+from rlf.algo.by_world import advantages_by_world
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput
 from rlf.algo.loss_config import Aggregation, CorrectionLevel, PolicyLossConfig, PolicyLossKind, approx_kl, lr_factor
 from rlf.algo.losses import PolicyLossOutput, aggregate_loss, high_entropy, loss_denominator, policy_loss, value_loss
@@ -154,7 +155,7 @@ class Updater:
         # only its tokens are left out of the loss.
         fixed = self._fixed(batch)
         asked = self._asked(whole, fixed.joined(whole))
-        output = train.algorithm.advantages_by_world(asked)
+        output = advantages_by_world(train.algorithm, asked)
         advantages = mean_advantages(output.advantages_BT, whole.loss_mask_BT)
         if train.mask_truncated:
             whole = whole.without_truncated()
