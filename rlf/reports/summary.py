@@ -77,14 +77,14 @@ class GainedQuestion:
     after: StoredTrajectory
 
 
-def read_changes(reader: Reader, run_id: str, *, finished: bool = False) -> tuple[EvaluationChange, ...]:
+def read_changes(reader: Reader, run_id: str, ended: RunStatus | None = None) -> tuple[EvaluationChange, ...]:
     """The change in every mode that a run was evaluated in, sampled first.
 
     Args:
-        finished: whether the run has made its last step although that is not recorded yet.
+        ended: how the run has ended, where that is not recorded yet.
     """
     run = reader.get_run(run_id)
-    status = RunStatus.FINISHED if finished else run.status
+    status = ended or run.status
     by_mode: dict[str, list[Evaluation]] = {}
     for evaluation in reader.evaluations(run_id):
         by_mode.setdefault(evaluation.mode, []).append(evaluation)

@@ -19,6 +19,7 @@ from rlf.reports.evaluations import is_same, kind_words, missing_by_kind
 from rlf.reports.sheets import percent, visible
 from rlf.reports.summary import EvaluationChange, read_changes, shift_lines, shifts
 from rlf.rollout.diagnosis import Signal, step_signal
+from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
@@ -57,9 +58,9 @@ class RunVerdict:
         return f"verdict: {self.kind}: {self.reason}"
 
 
-def read_verdict(reader: Reader, run_id: str) -> RunVerdict:
-    """The verdict on a run that has made its last step."""
-    run, changes = reader.get_run(run_id), read_changes(reader, run_id, finished=True)
+def read_verdict(reader: Reader, run_id: str, ended: RunStatus | None = None) -> RunVerdict:
+    """The verdict on a run. Args: ended: as in `read_changes`."""
+    run, changes = reader.get_run(run_id), read_changes(reader, run_id, ended)
     return judge_record(reader, run, reader.steps(run_id), changes, reader.events(run_id))
 
 

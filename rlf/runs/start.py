@@ -346,14 +346,14 @@ def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunI
             spent = error
         except HealthStop as stop:
             # To the recorder alone, and flushed: the checkpoints go only once the lineage says why the run ended.
-            verdict = _report_verdict(store, sink, info)
+            verdict = _report_verdict(store, sink, info, RunStatus.FAILED)
             recorder(RunFinished(RunStatus.FAILED, stop.alarms[0].step, str(stop)))
             recorder.flush()
             since = [alarm.since for alarm in stop.alarms if alarm.action is Action.ROLLBACK]
             if since:
                 drop_checkpoints(store, info.run_id, info.folder, from_step=min(since))
             raise HealthStop(stop.alarms, verdict) from stop
-        verdict = _report_verdict(store, sink, info)
+        verdict = _report_verdict(store, sink, info, status)
         sink(RunFinished(status, engine.step, error))
     if spec.lineage.keep is not None and status is RunStatus.FINISHED:
         from rlf.lineage.upkeep import parse_keep, thin
@@ -377,10 +377,10 @@ def recording_failure(recorder: Recorder, step: Callable[[], int]) -> Iterator[N
         raise
 
 
-def _report_verdict(store: Store, sink: RunSink, info: RunInfo) -> RunVerdict:
+def _report_verdict(store: Store, sink: RunSink, info: RunInfo, ended: RunStatus) -> RunVerdict:
     """Judges the run by what is recorded of it, and records that too."""
     sink.flush()
-    verdict = read_verdict(Reader(store), info.run_id)
+    verdict = read_verdict(Reader(store), info.run_id, ended)
     level = "warning" if verdict.kind in (VerdictKind.NO_SIGNAL, VerdictKind.WORSE) else "info"
     sink(Notice(level, verdict.line, {"verdict": verdict.kind, "reason": verdict.reason}))
     return verdict

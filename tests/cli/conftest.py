@@ -59,7 +59,7 @@ def play(
             show(event)
     assert isinstance(event, RunFinished)
     with open_store(runs_folder / "rlf.db") as store:
-        return RunOutcome(RUN, event.status, event.step, read_verdict(Reader(store), RUN))
+        return RunOutcome(RUN, event.status, event.step, read_verdict(Reader(store), RUN, event.status))
 
 
 def script_of(status: RunStatus, error: str | None = None) -> Callable[[], Sequence[RunEvent]]:

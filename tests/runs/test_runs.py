@@ -155,10 +155,11 @@ def test_a_run_with_state_of_its_own_resumes_to_the_same_numbers(small, tmp_path
         if isinstance(event, StepFinished) and event.step == 3:
             signal.raise_signal(signal.SIGINT)
 
-    settings = ["train.steps=4", "eval.limit=2", "train.learning_rate=1e-3", *settings]
+    settings = ["train.steps=4", "eval={limit: 2, every: 1}", "train.learning_rate=1e-3", *settings]
     whole = start(small, tmp_path / "whole", extra=settings)
     cut = start(small, tmp_path / "cut", Watch(interrupt), extra=settings)
     assert cut.status is RunStatus.INTERRUPTED
+    assert "looks of a run that did not finish" in cut.verdict.line and "looks" not in whole.verdict.line
     resume(cut.run_id, runs_folder=tmp_path / "cut", view=Watch(), command=["rlf", "resume"])
     assert history(tmp_path / "cut", cut.run_id) == history(tmp_path / "whole", whole.run_id)
 
