@@ -103,11 +103,6 @@ def is_override(argument: str) -> bool:
     return "=" in argument or (argument.startswith("~") and "/" not in argument)
 
 
-def split_parts(arguments: Sequence[str] | None) -> tuple[list[Path], list[str]]:
-    """Files and overrides of a command that also takes no file, for all of a folder."""
-    return split_arguments(arguments) if arguments else ([], [])
-
-
 def split_arguments(arguments: Sequence[str], *, need_file: bool = True) -> tuple[list[Path], list[str]]:
     """Spec files and overrides.
 

@@ -76,8 +76,9 @@ def compare_runs(
         openings = openings_of(found)
     if html is not None:
         write_page(html, page(found, examples, openings))
-    for name, text in figures(found).items() if figures_folder is not None else ():
-        write_page(figures_folder / name, text)
+    if figures_folder is not None:
+        for name, text in figures(found).items():
+            write_page(figures_folder / name, text)
     if as_csv or as_markdown or as_tex:
         print(csv_text(found.arms) if as_csv else tex(found) if as_tex else found.markdown, end="")
     else:

@@ -24,11 +24,12 @@ def override_for(error: BaseException, arguments: Sequence[str]) -> str | None:
         arguments: those of the command.
     """
     option = str(getattr(error, "option_name", ""))
-    command = getattr(getattr(error, "ctx", None), "command", None)
+    context = getattr(error, "ctx", None)
+    command, path = getattr(context, "command", None), getattr(context, "command_path", "")
     from rlf.core.mistakes import explain
 
     again = shlex.join(text for text in arguments if text[:1] != "-")
-    if known := explain("usage", f"{getattr(command, 'name', '')} {error}\n{again}", again=again):
+    if known := explain("usage", f"{getattr(command, 'name', '')} {error}\n{again}\n{path}", again=again):
         return known[0]
     takes_overrides = any("KEY=VALUE" in str(parameter.metavar) for parameter in getattr(command, "params", ()))
     places = [at for at, text in enumerate(arguments) if text.partition("=")[0] == option]

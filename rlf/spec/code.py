@@ -172,6 +172,10 @@ def literal_keys_of(item: Node) -> Iterator[Fault]:
             yield from _in_address(child)
         elif key in SECRET_FIELDS:
             yield from _in_fields(child, SECRET_FIELDS[key])
+        if key in ("url", "headers", "env"):
+            from rlf.spec.mistaken import filled_in_by_others
+
+            yield from filled_in_by_others(key, child)
         yield from literal_keys_of(child)
     for child in item.items:
         yield from literal_keys_of(child)

@@ -6,6 +6,7 @@ Loaded where something is wrong: a sound spec is read without it and without the
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator, Sequence
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -16,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from rlf.core import Fault, UnknownKind, nearest
 from rlf.core.kinds import Kind
+from rlf.core.mistakes import explain
 from rlf.spec.aliases import NEAR_MISSES, foreign_names, unknown_key
 from rlf.spec.facts import field_doc
 from rlf.spec.layers import BARE_KINDS
@@ -88,6 +90,8 @@ def _make_fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Seque
     if errors[0]["type"] == "missing":
         return _missing_fault(model, root, path)
     if errors[0]["type"] == "extra_forbidden":
+        if hint := explain("keys", f"{model.__name__} {dotted(path)}", value=node.written or show(plain(node))):
+            return node.fault(f"unknown key {key!r}: {hint[0]}", at_key=True)
         known = known_keys(model, root, path[:-1])
         if model is not RunSpec:
             return node.fault(unknown(key, known), at_key=True)
@@ -97,6 +101,9 @@ def _make_fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Seque
             return node.fault(message + _written_there(root, path, meant), at_key=True)
         return node.fault(unknown_key(path, [*known, *sections]) + _written_there(root, path, sections), at_key=True)
     assert depth == len(path), f"an error about {path}, which the tree does not hold"
+    value = "" if node.written else json.dumps(plain(node), ensure_ascii=False, default=str)
+    if hint := explain("values", f"{model.__name__} {dotted(path)} {value}", got=_show_value(root, path)):
+        return node.fault(hint[0])
     if errors[0]["type"] == "unknown_kind":
         meant = errors[0]["ctx"]["meant"]
         return node.fault(f"{own_words(errors[0])} Write {meant or 'one of these'}.")
@@ -131,8 +138,13 @@ def _missing_fault(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
     return Fault(
         node.key_place if node.path else node.place,
         dotted(where),
-        missing(path[-1], doc_at(model, root, path), kinds, value_at(LEAST, (*path, "kind"))),
+        missing(path[-1], doc_at(model, root, path), kinds, value_at(LEAST, (*path, "kind")) or _own_kind(node, kinds)),
     )
+
+
+def _own_kind(node: Node, kinds: Sequence[str]) -> str | None:
+    """The kind that has a key of its name, where that key is there: `rule` beside `rule: exact_match`."""
+    return next((kind for kind in kinds if kind in node.mapping), None)
 
 
 def _show_value(root: Node, path: KeyPath) -> str:

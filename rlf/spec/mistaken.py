@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os.path
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -94,18 +95,25 @@ def missing_spec_file(path: Path, named_by: Node | None) -> str:
     written = os.path.relpath(path, folder)
     if message := foreign_variable(written):
         return message
+    if set("*?[") & set(written):
+        named = sorted(os.path.relpath(file, folder) for file in glob(str(folder / written)))  # noqa: PTH207
+        each = ", ".join(named[:_MOST_NAMED]) or f"{Path(written).parent}/FILE.yaml"
+        return f"a path names one file; patterns are not expanded. Write one item for each: {each}."
     found = find_meant(written, folder, ("", "specs", "tool_specs", "reward_specs"), _SUFFIXES)
     if found is not None:
         meant = os.path.relpath(found, folder)
         starts = named_by is not None and named_by.place.file != OVERRIDE and found.parent != path.parent
         start = "Paths start at the file that names them. " if starts else ""
         return f"no such file; did you mean {meant!r}? {start}Write `{meant}`."
+    if written in kind_names("rlf.rewards.rules"):
+        return f"no such file; it is a rule. Write `rlf rewards show {written}`, or name a spec with it."
     override = re.fullmatch(r"([a-z_]+[.\w]*):(\S+)", written)
     fix = f"An override has `=`: write `{override[1]}={override[2]}`." if override else "Check the path."
     return f"no such file. {fix}"
 
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+_MOST_NAMED = 5
 
 
 def missing_named_file(node: Node, file: Path) -> str:
@@ -187,6 +195,21 @@ def foreign_variable(text: str) -> str | None:
     return f"got {text!r}; a shell fills in `$NAME`, a spec does not. Write `{in_our_words('variables', text)}`."
 
 
+def filled_in_by_others(key: str, node: Node) -> Iterator[Fault]:
+    """Faults of `$NAME` and `{name}`, which a shell or Python would replace, and which are sent as they stand."""
+    for _, each in walk(node):
+        text = each.value if each.written is None else None
+        if isinstance(text, str) and (known := explain("filled in", f"{key} {text}")):
+            yield each.fault(known[0])
+
+
+def openai_list(root: Node, shown: str) -> str | None:
+    """What to write for a file with a list of tools in OpenAI's form; None for any other list."""
+    if not root.items or not all({"function", "parameters"} & set(item.mapping) for item in root.items):
+        return None
+    return f"These are tools in OpenAI's form: `rlf tools import openai {shown}` writes a file of each."
+
+
 # A value of another shape than its key takes, in the shape that it takes.
 
 
@@ -225,7 +248,7 @@ def _around(model: type[BaseModel], value: str) -> str | None:
 
 def _as_number(value: Any, whole: bool) -> str | None:
     """The number of `1,000` and `80%`."""
-    found = re.fullmatch(r"(-?\d{1,3}(?:[,_' ]\d{3})*(?:\.\d+)?)(%?)", str(value).strip())
+    found = re.fullmatch(r"[$€£]?(-?\d{1,3}(?:[,_' ]\d{3})*(?:\.\d+)?)(%?)", str(value).strip())
     number = found and float(re.sub("[,_' ]", "", found[1])) / (100 if found[2] else 1)
     return f"{number:.12g}" if number is not None and (number.is_integer() or not whole) else None
 

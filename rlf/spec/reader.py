@@ -74,6 +74,7 @@ class _Reader:
                 first = entries[key].key_place
                 message = f"key {key!r} appears twice, first on line {first.line}; a key is written once. Remove one."
                 self.faults.append(Fault(place, dotted((*path, key)), message))
+                continue  # the first holds: of the last, keys would be missing that the user has written
             entries[key] = self.convert(value_node, place, (*path, key))
         return entries
 
@@ -180,7 +181,10 @@ def read_file(
         return None if root is None else (root, data)
     what = "nothing" if root.value is None else "a list" if isinstance(root.value, list) else "a single value"
     form = "" if path.suffix in (".yaml", ".yml", ".json", "") else f", as YAML has it; a {path.suffix} file is none"
-    faults.append(root.fault(f"the file holds {what}; expected a mapping{form}. Write `key: value` lines."))
+    from rlf.spec.mistaken import openai_list
+
+    fix = openai_list(root, shown) or "Write `key: value` lines."
+    faults.append(root.fault(f"the file holds {what}; expected a mapping{form}. {fix}"))
     return None
 
 

@@ -38,11 +38,12 @@ def _checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
     try:
         compile_schema(schema)
     except jsonschema_rs.ValidationError as fault:
-        from rlf.core.mistakes import known
+        from rlf.core.mistakes import explain, known
 
         loc, found = tuple(fault.instance_path), fault.instance
         ours = known("json types").get(str(found)) if loc[-1:] == ("type",) else None
-        fix = f" {found} is Python's word. Write `{ours}`." if ours else ""
+        form = explain("schemas", fault.message, key=loc[-1] if loc else "")
+        fix = f" {found} is Python's word. Write `{ours}`." if ours else f". {form[0]}" if form else ""
         raise _faults_at(loc, f"not a JSON Schema 2020-12: {fault.message}{fix}") from fault
     except ValueError as fault:
         raise wrong_value(f"not a JSON Schema 2020-12: {fault}") from fault

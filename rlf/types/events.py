@@ -147,9 +147,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("num_clusters", "clusters", "What these belong to by `data.eval.cluster`, which the intervals count."),
     Metric("reward/mean", "", "Mean reward of the scorable trajectories."),
     Metric("reward/std", "", "Its standard deviation."),
-    Metric(
-        "rewards/<term>/mean", "", "Mean value of a term after scale and clip, before its weight, where it has one."
-    ),
+    Metric("rewards/<term>/mean", "", "Mean value of a term after scale and clip, before its weight."),
     Metric("rewards/<term>/std", "", "Its standard deviation."),
     Metric(
         "rewards/<term>/share",
@@ -161,11 +159,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("rewards/<term>/faults", "trajectories", "The term raised, or its value was not a number in its range."),
     Metric("rewards/<term>/gated", "trajectories", "The term was not computed, since its gate was closed."),
     Metric("rewards/<term>/tokens", "tokens", "Prompt and completion tokens that judges took, sentinels included."),
-    Metric(
-        "rewards/<term>/cost_usd",
-        "US dollars",
-        "What they cost, failed requests included, as the servers report or by `prices`.",
-    ),
+    Metric("rewards/<term>/cost_usd", "US dollars", "What they cost, failed requests too, as reported or by `prices`."),
     Metric("rewards/<term>/cached", "share", "Replies of judges that came from the cache."),
     Metric("rewards/<term>/kappa", "", "Cohen's kappa of the judge with its sentinels, over the latest of them."),
     Metric(
@@ -253,17 +247,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("critic/grad_norm", "", "Norm of the critic's gradient before it is clipped."),
     Metric("time/step_s", "seconds", "A whole step."),
     Metric("time/generate_s", "seconds", "Its rollouts, tools and rewards."),
-    Metric(
-        "time/schedule_s",
-        "seconds",
-        "Of those, the time that `schedule: logical` held trajectories back that could sample, for others' tools.",
-    ),
+    Metric("time/schedule_s", "seconds", "Of those, what `schedule: logical` held back that could sample."),
     Metric("time/experience_s", "seconds", "Its log-probabilities, values and advantages, under OpenRLHF."),
     Metric("time/update_s", "seconds", "Its update."),
     Metric("time/sync_s", "seconds", "Copying the new weights to the sampler, under OpenRLHF."),
-    Metric(
-        "time/processor_s", "seconds", "Of all cores, in the process that samples and trains, and its ended children."
-    ),
+    Metric("time/processor_s", "seconds", "Of all cores, in the process that trains, and its ended children."),
     Metric("time/total_s", "seconds", "A whole evaluation; of modes played together, of both."),
     Metric("throughput/generate_tokens_per_s", "tokens per second", "Sampled tokens over the time of the rollouts."),
     Metric("throughput/update_tokens_per_s", "tokens per second", "Trained trajectories' tokens over the update's."),

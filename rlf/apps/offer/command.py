@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlf.cli.arguments import Host, McpTransport, Port, SpecArguments, ToolFiles, split_arguments, split_parts
+from rlf.cli.arguments import Host, McpTransport, Port, SpecArguments, ToolFiles, split_arguments
 from rlf.cli.output import print_note
 from rlf.core.errors import RlfError
 
@@ -69,7 +69,7 @@ def serve_tools(
     from rlf.apps.offer.tools import serve_http, serve_stdio
     from rlf.runs.tools import load_tools
 
-    paths, overrides = split_parts(files)
+    paths, overrides = split_arguments(files or (), need_file=bool(files))
     tools = load_tools(paths, overrides=overrides)
     if mcp == "stdio":
         asyncio.run(serve_stdio(tools))

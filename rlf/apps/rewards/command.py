@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments, split_parts
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
 from rlf.cli.completion import complete_reward_file, complete_run
 from rlf.cli.envelope import NoImport, announced, print_result
 from rlf.cli.output import plain_table, stdout_console
@@ -53,7 +53,7 @@ def list_rewards(
         rows = ((Text(kind.name, "bold"), "rule" if kind.is_rule else "kind", kind.text) for kind in known)
         return print_result("rewards list", known, as_json, plain_table(("name", "is a", "value"), rows))
     with announced(no_import=no_import):
-        paths, overrides = split_parts(files)
+        paths, overrides = split_arguments(files or (), need_file=bool(files))
         found = describe_terms(load_rewards(paths, overrides=overrides))
     terms = (
         (str(each.file), Text(each.name, "bold"), each.kind, each.weight, each.gate, str(each.num_tests), each.text)
@@ -105,7 +105,7 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
     from rlf.apps.rewards.scoring import first_row, try_rewards
     from rlf.runs.rewards import load_rewards
 
-    paths, overrides = split_parts(files)
+    paths, overrides = split_arguments(files or (), need_file=bool(files))
     loaded = load_rewards(paths, overrides=overrides)
     for file in loaded:
         if (row := first_row(file)) is not None and any(not term.tests for term in file.terms):

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from rlf.apps.rewards.examples import Trial, try_terms
 from rlf.core.errors import RlfError, SpecError
+from rlf.core.registry import nearest
 from rlf.data import open_tasks
 from rlf.rewards import RULES, TERM_KINDS, Rule
 from rlf.rewards.facts import TrajectoryFacts, read_json_lines
@@ -291,7 +292,8 @@ def describe_kind(name: str) -> ShownReward:
     """Describes a kind or a rule, and its keys. Raises RlfError where there is none."""
     models = _find_models()
     if name not in models:
-        raise RlfError(f"no kind and no rule {name!r} (known: {', '.join(models)}). Name one of these.")
+        close = nearest(name, list(models))
+        raise RlfError(f"no kind and no rule {name!r}{close} (known: {', '.join(models)}). Name one of these.")
     model = models[name]
     base = Rule if issubclass(model, Rule) else Term
     facts = [fact for fact in key_facts(model) if fact.name not in base.model_fields]

@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rlf.cli.arguments import AsJson, ToolFiles, split_parts
+from rlf.cli.arguments import AsJson, ToolFiles, split_arguments
 from rlf.cli.completion import complete_tool
 from rlf.cli.envelope import NoImport, announced, print_result
 from rlf.cli.output import facts_table, plain_table, stdout_console
@@ -37,7 +37,7 @@ def list_tools(files: ToolFiles = None, no_import: NoImport = False, as_json: As
     from rlf.runs.tools import tools_of_files
 
     with announced(no_import=no_import):
-        paths, overrides = split_parts(files)
+        paths, overrides = split_arguments(files or (), need_file=bool(files))
         found = tools_of_files(paths, overrides=overrides)
     print_result("tools list", [Tool.of(tool, file=file) for file, tool in found], as_json, lambda: _list_tools(found))
 
@@ -60,7 +60,7 @@ def show_tool(name: ToolName, files: ToolFiles = None, no_import: NoImport = Fal
     from rlf.runs.tools import holds_spec, load_tools, tool_named
 
     with announced(no_import=no_import):
-        paths, overrides = split_parts(files)
+        paths, overrides = split_arguments(files or (), need_file=bool(files))
         tool = tool_named(load_tools(paths, overrides=overrides), name)
         shown = Tool.of(tool, prompts=tuple(render_tool(name, file, overrides) for file in paths if holds_spec(file)))
     print_result("tools show", shown, as_json, lambda: _print_tool(shown))
@@ -98,7 +98,7 @@ def test_tools(
     from rlf.apps.tools.trials import refuse_failed, try_tools
     from rlf.runs.tools import load_tools
 
-    paths, overrides = split_parts(files)
+    paths, overrides = split_arguments(files or (), need_file=bool(files))
     tools = load_tools(paths, overrides=overrides)
     if call is not None:
         _run_call(tools, *call, as_json=as_json)
@@ -132,7 +132,7 @@ def bench_one(
     from rlf.apps.tools.trials import bench_tool
     from rlf.runs.tools import load_tools, tool_named
 
-    paths, overrides = split_parts(files)
+    paths, overrides = split_arguments(files or (), need_file=bool(files))
     tool = tool_named(load_tools(paths, overrides=overrides), name)
     given = None if arguments is None else _parse_arguments(arguments, "--arguments")
     found = _run_redirected(bench_tool(tool, given, concurrency=concurrency, num_calls=num_calls))
