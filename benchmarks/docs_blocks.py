@@ -1,4 +1,4 @@
-"""Runs the commands of pages in order, as they stand, each page in a new folder: `python -m benchmarks.docs_blocks PAGE`.
+"""Runs the commands of pages in order, as they stand, each page in a new folder: `-m benchmarks.docs_blocks PAGE`.
 
 A page's named blocks become files. Pages about the shipped specs get these; so does one that names `latest` before any
 command of it made a run get one. What needs another machine (a cluster, a GPU, a key) is named in `_ELSEWHERE`.
