@@ -175,11 +175,11 @@ def spec(port: int, model: str, steps: int, max_tokens: int) -> dict:
         "train": {
             "algorithm": "reinforce_baseline",
             "learning_rate": 3e-4,
-            "steps": steps,
+            "steps": max(1, steps),
             "prompts_per_step": 16,
             "micro_batch_tokens": 2048 if max_tokens < 2048 else 16384,
         },
-        "eval": {"every": steps, "limit": 128, "greedy": False},
+        "eval": {"every": max(1, steps), "limit": 128, "greedy": False},
     }
 
 
@@ -205,6 +205,8 @@ def measure(name: str, arguments: argparse.Namespace, python: str) -> None:
             found = subprocess.run(certify, cwd=folder, capture_output=True, text=True, check=False)
             certificate = json.loads(found.stdout.splitlines()[-1])["data"] if found.stdout else found.stderr
             print(name, json.dumps(certificate), flush=True)
+            if not arguments.steps:
+                return
             before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
             ran = subprocess.run(
                 [*rlf, "run", "agent.yaml", "--json", *arguments.set], cwd=folder, capture_output=True, text=True
@@ -230,7 +232,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[*AGENTS, []], help="all of them by default")
     parser.add_argument("--model", default="builtin:tiny")
     parser.add_argument("--max-tokens", type=int, default=640)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=10, help="0: the certificate alone")
     parser.add_argument("--set", nargs="*", default=[], help="other keys of the spec")
     parser.add_argument("--keep", help="a folder for the runs")
     parser.add_argument("--setup", action="store_true")
