@@ -60,10 +60,10 @@ _PANELS = (
         {
             "peak": _metric("memory/peak_bytes", _GIB),
             "now": _metric("memory/resident_bytes", _GIB),
-            "on the GPU, all programs": _metric("gpu/held_bytes", _GIB),
+            "GPU": _metric("gpu/held_bytes", _GIB),
         },
     ),
-    _Panel("GPU, time in which it computed", {"busy": _metric("gpu/busy")}, share=True),
+    _Panel("GPU busy", {"share": _metric("gpu/busy")}, share=True),
     _Panel("time waiting for tools", {"share": _metric("tools/wait_share")}, share=True),
 )
 

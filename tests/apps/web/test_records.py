@@ -41,7 +41,7 @@ def test_a_gpus_load_is_a_chart_of_its_own_and_its_memory_a_line():
     steps = [TrainingStep(step, {"gpu/busy": 0.5, "gpu/held_bytes": 2.0**31}, 0.0) for step in (1, 2)]
     memory, busy = system_charts(steps)
     assert busy.share and busy.lines[0].points == ((1, 0.5), (2, 0.5))
-    assert [(line.name, line.points[0]) for line in memory.lines] == [("on the GPU, all programs", (1, 2.0))]
+    assert [(line.name, line.points[0]) for line in memory.lines] == [("GPU", (1, 2.0))]
 
 
 def test_a_runs_machine_comes_first_and_its_latencies_behind(client):
