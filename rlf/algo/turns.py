@@ -41,7 +41,8 @@ def keys_by_turn(turns: TurnRewards, group_B: Tensor) -> Tensor:
     """One key for each turn, by its number, of each group: [B, K]."""
     _, index_B = group_B.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     num_turns = turns.rewards_BK.shape[1]
-    return index_B.unsqueeze(1) * num_turns + index_B.new_ones(num_turns).cumsum(0) - 1
+    key_BK: Tensor = index_B.unsqueeze(1) * num_turns + index_B.new_ones(num_turns).cumsum(0) - 1
+    return key_BK
 
 
 def spread_turns(by_turn_BK: Tensor, batch: AdvantageInput) -> Tensor:

@@ -67,12 +67,12 @@ def _prefix_rows_and_pools_are_alone(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("train", "algorithm"), message)
 
 
-@reads("train.kl", "model.lora")
+@reads("train.kl", "train.algorithm", "model.lora")
 def _reference_can_follow(loaded: LoadedSpec) -> Iterator[Fault]:
     kl, path = loaded.spec.train.kl, ("train", "kl", "sync_every")
     if kl.sync_every is None:
         return
-    if kl.coef == 0:
+    if not loaded.spec.train.has_reference:
         message = f"got {kl.sync_every}; train.kl.coef is 0, so there is no reference. Remove it, or write a coef."
         yield loaded.fault(path, message)
     if loaded.spec.model.lora is not None:
@@ -80,14 +80,14 @@ def _reference_can_follow(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(path, message)
 
 
-@reads("train.kl", "model.lora", "data.demonstrations")
+@reads("train.kl", "train.algorithm", "model.lora", "data.demonstrations")
 def _reference_can_start_late(loaded: LoadedSpec) -> Iterator[Fault]:
     kl, shown = loaded.spec.train.kl, loaded.spec.data.demonstrations
-    if shown is not None and kl.coef > 0 and loaded.spec.model.lora is not None:
-        message = (
-            f"got {kl.coef:g} with data.demonstrations and model.lora; the reference is the policy after them, and "
-        )
-        yield loaded.fault(("train", "kl", "coef"), f"{message}it has no adapters. Write 0, or remove lora.")
+    if shown is not None and loaded.spec.train.has_reference and loaded.spec.model.lora is not None:
+        path, got = (("train", "kl", "coef"), f"{kl.coef:g}") if kl.coef else (("train", "algorithm"), "no teacher")
+        message = f"got {got} with data.demonstrations and model.lora; the reference is the policy after them, and "
+        fix = "Write 0" if kl.coef else "Write `teacher: MODEL`"
+        yield loaded.fault(path, f"{message}it has no adapters. {fix}, or remove lora.")
 
 
 @reads("train.loss", "train.observations_in_loss")

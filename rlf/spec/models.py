@@ -349,6 +349,12 @@ class TrainSpec(Section):
     observations_in_loss: bool = False
     """Ablation only: trains on observation tokens too. Refused unless the spec's name ends in `_ablation`."""
 
+    @property
+    def has_reference(self) -> bool:
+        """Whether a copy of the policy stays behind: its distance counts, or it is the policy's teacher."""
+        learns = self.algorithm.needs_teacher and getattr(self.algorithm, "teacher", None) is None
+        return learns or self.kl.coef > 0
+
     @model_validator(mode="before")
     @classmethod
     def _corrects_stale_rollouts(cls, data: Any) -> Any:

@@ -23,7 +23,8 @@ class Distillation(Estimator):
     needs_teacher: ClassVar[bool] = True
 
     teacher: str | None = None
-    """A folder or Hugging Face id of a model with the policy's tokens; null: the policy as it is at each step."""
+    """A folder or Hugging Face id of a model with the policy's tokens; null: the policy as it was before it sampled,
+    or as `train.kl.sync_every` moves it."""
     demonstrations: str | None = None
     """A file as `rlf demos` writes it: the teacher sees the solution of its question, by id or by words."""
     failures: bool | None = None

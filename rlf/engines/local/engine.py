@@ -411,7 +411,7 @@ class LocalEngine:
     def _new_updater(self, opening: Opening, model: PolicyModel, *, share_prefixes: bool) -> Updater:
         """The updater of the run's policy, with its reference where the spec penalises the distance from one."""
         spec, path, reference, teacher = opening.plan.spec, opening.inputs.model_path, None, None
-        if spec.train.kl.coef > 0:
+        if spec.train.has_reference:
             reference = self._load(path, spec.model, spec.seed, frozen=True)
         if isinstance(spec.train.algorithm, Distillation) and spec.train.algorithm.teacher is not None:
             module = import_app("train.algorithm.teacher", "demos", "teaching")

@@ -123,7 +123,7 @@ def _weight_parts(spec: RunSpec, shape: ModelShape, size: _Sizes) -> Iterator[Me
     if spec.model.lora is not None:
         adapters = size.num_models * size.num_trainable * 4
         yield MemoryPart("adapters", "models x A x 4", f"{models}{size.num_trainable:,} x 4", adapters)
-    if spec.train.kl.coef > 0:
+    if spec.train.has_reference:
         yield MemoryPart("reference", "P x bytes", f"{p:,} x {c}", p * c)
     if getattr(spec.train.algorithm, "teacher", None) is not None:
         yield MemoryPart("teacher, as large as the policy", "P x bytes", f"{p:,} x {c}", p * c)

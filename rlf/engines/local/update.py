@@ -107,7 +107,7 @@ class Updater:
 
         Args:
             demonstrations: what the first steps imitate; None: nothing.
-            teacher: what an estimator that needs one learns from; None: the policy itself.
+            teacher: what an estimator that needs one learns from; None: the reference.
             workers: threads that share the micro-batches, each running on one core; the result is the same bit for
                 bit for any number of them. None: one micro-batch after the other, gradients summed in place.
             share_prefixes: whether what rows of a micro-batch begin with in common is computed once.
@@ -123,7 +123,7 @@ class Updater:
         self.temperature = temperature
         self._phases = phases_of(train, demonstrations)
         self.seed = seed
-        self.reference, self._teacher = reference, teacher
+        self.reference, self._teacher = reference, teacher or reference
         self.critic = Critic(model) if train.algorithm.needs_critic else None
         self.optimizer = self._new_optimizer(model.full, train.learning_rate)
         self.critic_optimizer = (
@@ -188,7 +188,7 @@ class Updater:
         """Takes the settings of a step: demonstrations are imitated as they are, near to no reference."""
         self._now, self._before = phase.train, phase.updates_before
         self._temperature = self.temperature if phase.samples else 1.0
-        self._reference = self.reference if phase.samples else None
+        self._reference = self.reference if phase.samples and self.train.kl.coef > 0 else None
         self._has_sampler = phase.samples and not phase.train.observations_in_loss
 
     def mean_cross_entropy(self, batch: Batch) -> float:
@@ -265,7 +265,8 @@ class Updater:
         asked = batch.advantage_input(train.reward_clip, kl_BT=kl_BT, kl_coef=train.kl.coef, values_BT=fixed.values_BT)
         if not train.algorithm.needs_teacher:
             return asked
-        rows, model = batch.teacher_rows, self.model if self._teacher is None else self._teacher
+        rows, model = batch.teacher_rows, self._teacher
+        assert model is not None, "an estimator that needs a teacher"
         read = batch.by_stretch() if rows is None else rows.batch
         teacher_BT = self._whole(read, partial(logprobs_of, model, self._temperature))
         if rows is not None:

@@ -11,9 +11,10 @@ from rlf.algo.advantages.distillation import Distillation
 from rlf.apps.demos.teaching import Teaching, find_teacher
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, SpecError
 from rlf.engines.local.model import load_model
 from rlf.engines.local.update import Updater
+from rlf.runs.plans import check_spec
 from rlf.spec import load_spec
 from rlf.spec.models import TrainSpec
 from rlf.training.batch import make_batch
@@ -119,7 +120,9 @@ def test_what_cannot_be_written_again_is_not_taught(harness):
 def test_the_teachers_logprobs_are_those_of_the_longer_text_at_the_policys_tokens(harness, solutions):
     model = load_model(TINY, dtype=torch.float32, device=torch.device("cpu"))
     estimator = Distillation(demonstrations=solutions, clip=1e6)
-    updater = Updater(model, TrainSpec(algorithm=estimator, learning_rate=0.0 + 1e-9), temperature=1.0, seed=0)
+    updater = Updater(
+        model, TrainSpec(algorithm=estimator, learning_rate=1e-9), temperature=1.0, seed=0, reference=model
+    )
     used = [played(harness), played(harness, "x", "Who was it, who came to Fen?"), played(harness, result="ab")]
     batch = Teaching(estimator, harness, 999).add_rows(make_batch(used), used)
     asked = updater._asked(batch, updater._fixed(batch))
@@ -143,6 +146,23 @@ def test_the_teachers_logprobs_are_those_of_the_longer_text_at_the_policys_token
         torch.testing.assert_close(asked.old_logprobs_BT[row, : len(mask)][mask], own, atol=2e-5, rtol=1e-4)
     result = updater.update(batch, 1)
     assert result.metrics["teacher/taught"] == pytest.approx(2 / 3) and result.advantages[1] == 0
+
+
+def test_the_policy_as_its_own_teacher_stays_what_it_was_while_it_learns(harness, solutions):
+    model, reference = (load_model(TINY, dtype=torch.float32, device=torch.device("cpu")) for _ in range(2))
+    estimator, used = Distillation(demonstrations=solutions), [played(harness)]
+    train = TrainSpec(algorithm=estimator, learning_rate=1e-3)
+    updater = Updater(model, train, temperature=1.0, seed=0, reference=reference)
+    batch = Teaching(estimator, harness, 999).add_rows(make_batch(used), used)
+
+    def ask():
+        asked = updater._asked(batch, updater._fixed(batch))
+        return asked.teacher_logprobs_BT[batch.loss_mask_BT], asked.old_logprobs_BT[batch.loss_mask_BT]
+
+    (theirs, own), metrics = ask(), updater.update(batch, 1).metrics
+    assert "policy/kl_ref" not in metrics, "the reference is a teacher, and nothing is penalised"
+    later, moved = ask()
+    assert bool((later == theirs).all()) and not bool((moved == own).any())
 
 
 def test_another_model_reads_the_rows_as_they_are(harness, tmp_path):
@@ -172,3 +192,23 @@ def test_a_teacher_with_other_tokens_is_refused(tmp_path):
     tokenizer.add_tokens(["<another>"])
     with pytest.raises(RlfError, match=r"train\.algorithm\.teacher: 'builtin:tiny' has another vocabulary"):
         find_teacher("builtin:tiny", tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["train.algorithm={kind: distillation, failures: false}"], "see nothing new"),
+        (["train.algorithm={kind: distillation, demonstrations: nowhere.jsonl}"], "demonstrations: nowhere.jsonl"),
+        (["train.algorithm=distillation", "+train.kl.sync_every=2", "+model.lora={rank: 4}"], "has no adapters"),
+    ],
+)
+def test_a_teacher_that_cannot_teach_is_a_fault_of_the_spec(overrides, words):
+    with pytest.raises(SpecError, match=words):
+        check_spec([SPEC], overrides)
+
+
+def test_a_teacher_of_its_own_may_follow_the_policy(tmp_path):
+    spec = check_spec([SPEC], ["train.algorithm=distillation", "+train.kl.sync_every=2"]).plan.spec
+    assert spec.train.has_reference and spec.train.kl.coef == 0
+    other = check_spec([SPEC], ["train.algorithm={kind: distillation, teacher: builtin:tiny}"]).plan.spec
+    assert not other.train.has_reference
