@@ -25,7 +25,7 @@ _ELSEWHERE = re.compile(
 )
 """Placeholders, servers that do not end, and what asks for another machine: printed, and not run."""
 _LIMIT_S = 900.0
-_FIRST = "rlf run specs/search.yaml train.steps=2 eval.limit=16 rollout.num_generations=4 train.prompts_per_step=4"
+_FIRST = "rlf run specs/search.yaml train.steps=2 eval.limit=16"
 
 
 def commands_of(text: str) -> Iterator[str]:
@@ -36,15 +36,22 @@ def commands_of(text: str) -> Iterator[str]:
         yield from (line.strip() for line in lines if line.split()[:1] and line.split()[0] in _PROGRAMS)
 
 
+def write_files_of(text: str, folder: Path) -> None:
+    """Writes a page's named blocks, but for tool files that a command of the page writes."""
+    writes_tools = any(line.startswith("rlf tools import") for line in commands_of(text))
+    for found in _FILE.finditer(text):
+        path = folder / found["name"]
+        if not (writes_tools and path.parent.name == "tool_specs"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(found["text"], encoding="utf-8")
+
+
 def try_page(page: Path, folder: Path) -> list[tuple[str, str, float]]:
     """Each command with how it ended and its seconds."""
     text = page.read_text(encoding="utf-8")
     for name in ("specs", "tool_specs", "reward_specs", "benchmarks", "docs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for found in _FILE.finditer(text):
-        path = folder / found["name"]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(found["text"], encoding="utf-8")
+    write_files_of(text, folder)
     lines = list(commands_of(text))
     run = next((at for at, line in enumerate(lines) if line.startswith(("rlf run", "rlf climb"))), len(lines))
     if any("latest" in line for line in lines[:run]):
@@ -52,7 +59,7 @@ def try_page(page: Path, folder: Path) -> list[tuple[str, str, float]]:
     done, at = list[tuple[str, str, float]](), folder
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for line in lines:
-        if _ELSEWHERE.search(line.partition(" #")[0]):
+        if _ELSEWHERE.search(re.sub(r"'[^']*'", "", line.partition(" #")[0])):
             done.append((line, "not run", 0.0))
             continue
         if line.startswith("cd "):

@@ -10,6 +10,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+from benchmarks.docs_blocks import commands_of, write_files_of
 from rlf.cli import app
 from rlf.runs.plans import check_spec
 
@@ -23,8 +24,13 @@ COMMANDS = [
 ]
 GUIDES = [ROOT / "docs/commands.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
 SHELL = re.compile(r"^```(?:console|sh|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# They check and test for real; other commands are only parsed.
-RUN = ("rlf tools test tool_specs/stock.yaml", 'rlf tools test specs/shop.yaml --call price \'{"article": "lamp"}\'')
+# Of these pages what checks and tests is run; of the others commands are only parsed, or run by
+# `benchmarks/docs_blocks.py`, which trains too.
+IN_ORDER = [
+    *("tutorials/mcp.md", "tutorials/your-own.md", "tutorials/from-trl.md", "tutorials/from-other-libraries.md"),
+    *("guides/tools.md", "guides/specs.md"),
+]
+QUICK = ("rlf check ", "rlf plan ", "rlf tools ")
 
 
 def write_files(page: Path, folder: Path) -> None:
@@ -81,10 +87,13 @@ def parse_command(words: list[str]) -> None:
         context = command.make_context(name, words, parent=context)
 
 
-@pytest.mark.parametrize("line", RUN)
-def test_the_examples_of_a_tool_pass(line, tmp_path, monkeypatch):
-    (page,) = {page for page, command in COMMANDS if command == line}
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_the_commands_of_a_page_that_train_nothing_run_in_order_as_they_stand(name, tmp_path, monkeypatch):
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    write_files(page, tmp_path)
-    done = CliRunner().invoke(app, shlex.split(line)[1:])
-    assert done.exit_code == 0, done.output
+    write_files_of(text, tmp_path)
+    lines = [line for line in commands_of(text) if line.startswith(QUICK)]
+    assert lines
+    for line in lines:
+        done = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
+        assert done.exit_code == 0, f"{line}\n{done.output}"
