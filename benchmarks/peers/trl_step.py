@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -68,7 +70,7 @@ def calculator(expression: str) -> str:
 
 
 class Ours:
-    """rlf's step: collect, then update."""
+    """rlf's step: collect, then update. Tools and the sampler's memory stay from step to step, as in a run."""
 
     def __init__(self, model_path, num_prompts, share_prefixes, cores):
         self.spec = check_spec([ROOT / "specs" / "search.yaml"], []).plan.spec
@@ -80,7 +82,19 @@ class Ours:
         self.updater = Updater(
             self.model, self.spec.train, temperature=1.0, seed=0, workers=workers, share_prefixes=share_prefixes
         )
-        self.steps = []
+        self.steps, self.open = [], AsyncExitStack()
+        limits = self.harness.limits
+        self.host = PolicyHost(
+            self.model,
+            self.harness.chat.decode,
+            num_slots=num_prompts * GENERATIONS,
+            max_tokens=limits.max_total_tokens,
+            schedule=Schedule.LOGICAL,
+        )
+
+    async def begin(self):
+        await self.open.enter_async_context(self.harness.opened())
+        await self.open.enter_async_context(self.host)
 
     async def step(self, number):
         tasks = self.tasks[number * self.num_prompts : (number + 1) * self.num_prompts]
@@ -89,23 +103,11 @@ class Ours:
             for task in tasks
             for k in range(GENERATIONS)
         ]
-        limits = self.harness.limits
-        async with self.harness.opened():
-            host = PolicyHost(
-                self.model,
-                self.harness.chat.decode,
-                num_slots=len(rollouts),
-                max_tokens=limits.max_total_tokens,
-                schedule=Schedule.LOGICAL,
-            )
-            async with host:
-                clock = Clock()
-                scored = await collect(
-                    rollouts, self.harness.setting(host, self.harness.training), self.harness.reward, step=1
-                )
-                sampled = clock.read()
-                await host.change_weights(partial(self.updater.update, make_batch(scored), 1), 1)
-                self.steps.append((*clock.read(), sum(s.reward for s in scored) / len(scored), *sampled))
+        clock, setting = Clock(), self.harness.setting(self.host, self.harness.training)
+        scored = await collect(rollouts, setting, self.harness.reward, step=1)
+        sampled = clock.read()
+        await self.host.change_weights(partial(self.updater.update, make_batch(scored), 1), 1)
+        self.steps.append((*clock.read(), sum(s.reward for s in scored) / len(scored), *sampled))
 
 
 class Clock:
@@ -121,15 +123,18 @@ class Clock:
 class TakeTurns(TrainerCallback):
     """Times each of TRL's steps, and makes one of rlf's after it."""
 
-    def __init__(self, ours):
-        self.ours, self.steps, self.clock = ours, [], None
+    def __init__(self, ours, runner):
+        self.ours, self.runner, self.steps, self.clock = ours, runner, [], None
 
     def on_step_begin(self, *_, **__):
         self.clock = Clock()
 
     def on_step_end(self, arguments, state, *_, **__):
         self.steps.append(self.clock.read())
-        asyncio.run(self.ours.step(state.global_step))
+        self.runner.run(self.ours.step(state.global_step))
+        if state.global_step == 1:  # both are warm: looks for garbage pass through neither side's code and model
+            gc.collect()
+            gc.freeze()
 
 
 def is_right(completions, answer, **_):
@@ -160,7 +165,9 @@ def new_trainer(model_path, tasks, turns, num_prompts, rounds, folder):
 def main(arguments):
     torch.set_num_threads(arguments.cores)
     ours = Ours(arguments.model, arguments.prompts, not arguments.plain, arguments.cores)
-    turns = TakeTurns(ours)
+    runner = asyncio.Runner()
+    runner.run(ours.begin())
+    turns = TakeTurns(ours, runner)
     tasks = [
         ([{"role": str(m.role), "content": m.content} for m in task.messages], str(task.answer)) for task in ours.tasks
     ]
@@ -174,6 +181,8 @@ def main(arguments):
                 [m["content"] for m in messages], closed=True
             )
         trainer.train()
+    runner.run(ours.open.aclose())
+    runner.close()
     rewards = [log["reward"] for log in trainer.state.log_history if "reward" in log]
     report(ours.steps[1:], turns.steps[1:], rewards[1:])  # the first warms both up
 
