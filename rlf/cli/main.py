@@ -19,10 +19,8 @@ from typer.core import TyperGroup
 from rlf import __version__
 from rlf.cli.commands import COMMANDS, GROUPS, HOMES, SECTIONS, load_function, members
 from rlf.core.errors import RlfError, RunError
-from rlf.core.files import refusal
 from rlf.core.process import configure, heed_signals
 from rlf.core.search_path import import_from
-from rlf.core.text import clean, find_half
 
 _WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
 """The error of a command line that no command takes; typer has no name of its own for it."""
@@ -131,6 +129,8 @@ def _fail_for_os(error: Exception) -> None:
             f"{name[:40]}...: the name has {len(os.fsencode(name))} bytes; file systems take 255. Write a shorter one.",
             RlfError.exit_code,
         )
+    from rlf.core.files import refusal
+
     words = refusal(error)
     if words is not None:
         where = f"{file}: " if file else ""
@@ -184,7 +184,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     for word in sys.argv[1:]:
-        if find_half(word) is not None:  # bytes that are not UTF-8, as a file's name may hold
+        if any("\ud800" <= character <= "\udfff" for character in word):  # not UTF-8, as a file's name may be
+            from rlf.core.text import clean
+
             print(
                 f"{clean(word)!r}: this is not UTF-8. Rename the file, or write the argument in UTF-8.", file=sys.stderr
             )
