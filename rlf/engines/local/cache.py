@@ -21,7 +21,7 @@ from rlf.core.errors import RunError
 
 _KEY_WEIGHT = 1 / 16
 """Memory of a token's copied key and value, in tokens of a micro-batch."""
-_MIN_TOKENS, _MIN_PARTS = 256, 8
+_MIN_TOKENS, _MAX_PARTS = 600, 8
 """Micro-batches of at least so many tokens are worth being split for the sake of several cores, up to so many parts."""
 _CALL_COST, _COPY_COST = 8192, 16
 """Of one more attention call, and of one more key that is copied for it, in pairs of query and key."""
@@ -141,7 +141,7 @@ def split_rows(rows: Tensor, tokens_BT: Tensor, lengths_B: Tensor, max_tokens: i
     lengths = lengths_B[rows].tolist()
     shared = _count_shared_prefixes(tokens_BT[rows], lengths_B[rows]).tolist()
     total = sum(_size(length, common) for length, common in zip(lengths, shared, strict=True))
-    num_parts = max(-(-total // max_tokens), min(_MIN_PARTS, total // _MIN_TOKENS), 1)
+    num_parts = max(-(-total // max_tokens), min(_MAX_PARTS, total // _MIN_TOKENS), 1)
     start, size = 0, 0.0
     for end, (length, common) in enumerate(zip(lengths, shared, strict=True)):
         grown = size + _size(length, common)
