@@ -1,0 +1,63 @@
+"""`rlf mcp` to FastMCP's client, in an environment of its own: from an empty folder to a compared pair of runs.
+
+`python -m venv V && V/bin/pip install fastmcp && V/bin/python benchmarks/mcp_client.py RLF FOLDER`: the program `rlf`,
+and an empty folder. Prints what each call returned; ends with an error where one did not return what it should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fastmcp import Client  # type: ignore[import-not-found]  # not in rlf's environment
+from fastmcp.client.transports import StdioTransport  # type: ignore[import-not-found]
+
+SPEC = {"specs": ["specs/mine.yaml"]}
+SMALL = [
+    "train.steps=1",
+    "train.prompts_per_step=2",
+    "rollout.num_generations=2",
+    "eval.limit=4",
+    "rollout.max_turns=1",
+]
+
+
+async def call(client: Any, tool: str, arguments: dict[str, Any]) -> Any:
+    """The data of a call's envelope."""
+    found = await client.call_tool(tool, arguments)
+    return found.structured_content["data"]
+
+
+async def main(rlf: str, folder: Path) -> None:
+    """Prints a line for each call."""
+    began = time.monotonic()
+    async with Client(StdioTransport(rlf, ["mcp", str(folder), "--allow-run"])) as client:
+        print("tools", *sorted(tool.name for tool in await client.list_tools()))
+        print("init", (await call(client, "init", {"folder": "mine", "template": "search"}))["spec"])
+    async with Client(StdioTransport(rlf, ["mcp", str(folder / "mine"), "--allow-run"])) as client:
+        assert (await call(client, "check", SPEC))["faults"] == []
+        assert (await call(client, "plan", {**SPEC, "overrides": SMALL}))["work"]["num_steps"] == 1
+        assert all(tool["ok"] for tool in await call(client, "tools_test", {"files": SPEC["specs"]}))
+        assert all(term["ok"] for term in await call(client, "rewards_test", {"files": SPEC["specs"]}))
+        runs = [
+            (await call(client, "run", {**SPEC, "overrides": [*SMALL, seed], "budget_s": 300}))["run_id"]
+            for seed in ("seed=0", "seed=1")
+        ]
+        for run in runs:
+            while (await call(client, "status", {"run": run}))["run"]["status"] == "running":
+                await asyncio.sleep(3)
+        found = await call(client, "trajectories", {"run": runs[0], "phase": "train"})
+        print("trajectories", len(found))
+        print("compare", *(await call(client, "compare", {"runs": runs}))["verdicts"])
+        print("why", (await call(client, "why", {"run": runs[0]}))["verdict"]["kind"])
+        wrong = {**SPEC, "overrides": ["train.stepps=3"]}
+        refused = await client.call_tool("check", wrong, raise_on_error=False)
+        assert refused.is_error and "did you mean 'steps'" in refused.content[0].text
+    print(f"{time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]).resolve()))
