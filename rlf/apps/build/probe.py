@@ -221,12 +221,21 @@ async def check_distractor(tool: KnownTool, task: BuildTask, play: Play) -> None
     golds = [call.gold for call in calls]
     tried = [attempt for _, attempt in await _try_around(task, calls, [tool], play)]
     for attempt in tried:
-        if any(attempt.holds(gold) for gold in golds) or _holds_answer(attempt, task.answer):
+        if any(_gives(attempt, gold) for gold in golds) or _holds_answer(attempt, task.answer):
             raise ProofFailure(
                 "distractor: a tool that no gold call needs gives a value of the task",
                 f"{show_call(tool.name, attempt.arguments)} returned {attempt.text!r:.80}",
             )
     check_errors(tool, tried, (task.answer,), golds)
+
+
+def _gives(attempt: TriedCall, gold: Value) -> bool:
+    """Whether a result is a gold or has it as a part, or is a sentence with one that the call did not name."""
+    if attempt.holds(gold):
+        return True
+    given = json.dumps(plain_arguments(attempt.arguments), ensure_ascii=False)
+    is_text = attempt.has_result and isinstance(gold, str) and not SearchedText(given).find(gold)
+    return is_text and SearchedText(attempt.text).find(gold) is not None
 
 
 async def _try_around(

@@ -19,7 +19,11 @@ from rlf.types import Outcome, ToolCall, ToolDescription
 _OK, _FAILED, _UNKNOWN = Sign.OK, Sign.FAILED, Sign.UNKNOWN
 _MAX_TRIES = 24
 _MAX_TASKS = 3
+_MAX_RETARGETS = 6
 _MIN_DISGUISED = 4
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_GRADER_WORD = re.compile(r"\b(?:scores?|rewards?|grades?)\b", re.IGNORECASE)
+_ERROR_NAME = re.compile(r"\Aerror: (?:\w+: )?")
 _ERROR_WORDS = re.compile(r"\W*(?:error|exception|traceback|failed|failure)\b", re.IGNORECASE)
 # The exceptions that code raises by accident: a refusal is a ValueError, or a KeyError that names the argument.
 _ACCIDENT = re.compile(r"error: (?:TypeError|AttributeError|NameError|UnboundLocalError|IndexError|ZeroDivisionError)")
@@ -88,8 +92,9 @@ def _find_accident(tool: ToolDescription, steps: Sequence[Happened]) -> str | No
 def _without_arguments(step: Happened) -> str:
     """The result of a call, without the arguments that it may quote."""
     assert isinstance(step.action, ToolCall), "a step of a tool that is no call"
-    text = step.said or ""
+    text = _ERROR_NAME.sub("", step.said or "")
     for value in sorted(map(str, step.action.arguments.values()), key=len, reverse=True):
+        text = text.replace(repr(value), "''")  # as a KeyError quotes it
         text = text.replace(value, "") if len(value) > 1 else text
     return text
 
@@ -145,11 +150,30 @@ async def check_grader(subject: TrialWorld) -> tuple[Sign, str]:
                 ):
                     return _FAILED, f"a call of {tool.name} alone raises the reward. Hide it from the policy"
                 if gold and await _grades(subject, at, call, is_doubtful=is_doubtful):
-                    return (
-                        _FAILED,
-                        f"{tool.name} shows the policy its reward. Hide it from the policy",
-                    )
+                    return _FAILED, f"{tool.name} shows the policy its reward. Hide it from the policy"
+        if (call := await _find_retarget(subject, tool)) is not None:
+            words = "another task's solution earns the maximum. Hide it from the policy"
+            return _FAILED, f"{tool.name} sets what is rewarded: after {name_action(call)} {words}"
     return _OK, "no tool shows or sets the reward"
+
+
+async def _find_retarget(subject: TrialWorld, tool: ToolDescription) -> ToolCall | None:
+    """A call of a tool that no solution needs, after which another task's solution is rewarded."""
+    golds = [list(gold or ()) for gold in subject.golds[:_MAX_TASKS]]
+    other = next((gold for gold in golds[1:] if gold and gold != golds[0]), None)
+    if other is None or not golds[0] or tool.name in {call.name for call in subject.known_calls}:
+        return None
+    values = [value for one in other if isinstance(one, ToolCall) for value in one.arguments.values()]
+    properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
+    admits = ArgumentCheck(tool.input_schema)
+    for base in tool_calls(tool)[:1]:
+        tried = [{**base.arguments, name: value} for name in properties for value in values]
+        for arguments in [one for one in tried if admits.complaint(one) is None][:_MAX_RETARGETS]:
+            call = ToolCall(tool.name, arguments)
+            if subject.value(await subject.play(subject.tasks[0], follow([call, *other]))) >= 1 - NEAR:
+                alone = subject.value(await subject.play(subject.tasks[0], follow(other)))
+                return call if alone < 1 - NEAR else None
+    return None
 
 
 async def _grades(subject: TrialWorld, at: int, call: ToolCall, *, is_doubtful: bool) -> bool:
@@ -163,10 +187,13 @@ async def _grades(subject: TrialWorld, at: int, call: ToolCall, *, is_doubtful: 
         return False
     if is_doubtful and _BEFORE.search(said) and _AFTER.search(later) and not _AFTER.search(said):
         return True
-    try:
-        return abs(float(said) - subject.value(before)) < NEAR and abs(float(later) - subject.value(after)) < NEAR
-    except ValueError:
+    if _NUMBER.sub("#", said) != _NUMBER.sub("#", later) or not (
+        _NUMBER.fullmatch(said.strip()) or _GRADER_WORD.search(said)
+    ):
         return False
+    shown = zip(map(float, _NUMBER.findall(said)), map(float, _NUMBER.findall(later)), strict=True)
+    values = subject.value(before), subject.value(after)
+    return any(abs(one - values[0]) < NEAR and abs(two - values[1]) < NEAR for one, two in shown)
 
 
 async def check_hidden(subject: TrialWorld) -> tuple[Sign, str]:

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from rlf.apps.worlds import calls, conditions
+from rlf.apps.worlds.policies import play_edges
 from rlf.apps.worlds.trial import (
     LATE,
     NEAR,
@@ -100,11 +101,12 @@ async def _check_gold(subject: TrialWorld) -> tuple[Sign, str]:
                 _FAILED,
                 f"task {task.id}: the episode ends after {len(played.steps)} of {len(gold)} actions of its gold",
             )
-        if (value := subject.value(played)) < 1 - NEAR:
-            words = f"task {task.id}: gold earns {value:.3g} of the maximum, with {dict(played.scores)}"
-            for step in played.steps:
-                if step.outcome not in (None, Outcome.OK):
-                    return _FAILED, f"{words}; {name_action(step.action)} -> {step.outcome}: {step.said}"
+        value = subject.value(played)
+        words = f"task {task.id}: gold earns {value:.3g} of the maximum, with {dict(played.scores)}"
+        for step in played.steps:  # a solution that is refused is none, even where it earns something
+            if step.outcome not in (None, Outcome.OK):
+                return _FAILED, f"{words}; {name_action(step.action)} -> {step.outcome}: {step.said}"
+        if value < 1 - NEAR:
             return _FAILED, words
         values.append(value)
     return _OK, f"{len(values)} of {len(values)} golds earn the maximum"
@@ -114,15 +116,15 @@ async def _check_steps(subject: TrialWorld) -> tuple[Sign, str]:
     """No call that the tools' schemas allow, and no answer, makes a world fail: a policy could hide behind that."""
     if "reset" in subject.failed:
         return _UNKNOWN, _SEE_RESET
-    for name in ("spam", "empty answers"):
+    for policy in (*(subject.skilless[name][0] for name in ("spam", "empty answers")), play_edges):
         for task in subject.tasks:
-            played = await subject.play(task, subject.skilless[name][0])
+            played = await subject.play(task, policy)
             if played.failure is not None and played.phase is not Phase.SCORE:
                 return _FAILED, f"{played.failure}. {show_worst(played)}"
     broken = [one for one in subject.bench.played if one.failure and one.phase not in (Phase.RESET, Phase.SCORE)]
     if broken:
         return _FAILED, f"{broken[0].failure}. {show_worst(broken[0])}"
-    return _OK, "every tool with sample arguments, then senseless and empty answers"
+    return _OK, "every tool with sample arguments, zeros and empty texts, then senseless and empty answers"
 
 
 async def _check_range(subject: TrialWorld) -> tuple[Sign, str]:
@@ -216,7 +218,7 @@ async def _check_snapshot(subject: TrialWorld) -> tuple[Sign, str]:
         for at in range(len(actions) + 1):
             taken = await _ask_world(world.snapshot(), limits.step_s, "snapshot")
             if taken is None:
-                return _UNKNOWN, "it has no snapshots; forks repeat the calls instead"
+                return _UNKNOWN, "it has no snapshots; each of its worlds is reset"
             if subject.bench.num_worlds < 2:
                 return _UNKNOWN, ONE_WORLD
             first = taken if at == 0 else first
@@ -364,10 +366,10 @@ async def examine_world(
 async def _look(subject: TrialWorld, name: str, check: Check, left_s: float, limit_s: float) -> tuple[Sign, str]:
     if subject.is_late and name not in _OF_THE_PAST:
         return _UNKNOWN, _SEE_CLOSE
-    if left_s <= 0:
+    if left_s <= 0 and name not in _OF_THE_PAST:
         return _UNKNOWN, f"the limit of {limit_s:g} s is used up"
     try:
-        async with asyncio.timeout(None if math.isinf(left_s) else left_s):
+        async with asyncio.timeout(None if math.isinf(left_s) or name in _OF_THE_PAST else left_s):
             if name != "close" and not subject.golds and not subject.is_late:
                 await _ask_golds(subject)
             return await check(subject)

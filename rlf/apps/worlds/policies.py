@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlf.environments.playing import Action, Policy, Scene
-from rlf.tools.validate import sample_arguments
+from rlf.tools.validate import ArgumentCheck, sample_arguments
 from rlf.types import ToolCall, ToolDescription
 
 _ROUNDS = 6
 _MAX_LISTED = 8
 _MAX_ECHO_CHARS = 2000
+_EDGES: Mapping[str, tuple[Any, ...]] = {"integer": (0, -1), "number": (0, -1.5), "string": ("", "\u00e9'\"\n")}
+"""Values of arguments, by their type in the schema, that a world may not have thought of."""
 
 
 def panel(score_names: Sequence[str], tools: Sequence[ToolDescription]) -> Mapping[str, Sequence[Policy]]:
@@ -62,6 +64,22 @@ def _play_spam(scene: Scene) -> Action | None:
     if at < min(len(calls) * 2, 24):
         return calls[at % len(calls)]
     return "example" if at < len(calls) * 2 + _ROUNDS and scene.speaks else None
+
+
+def play_edges(scene: Scene) -> Action | None:
+    """Every tool with zeros, negative numbers and empty texts, as far as its schema allows them."""
+    calls = [call for tool in scene.tools for call in _edge_calls(tool)]
+    return calls[len(scene.past)] if len(scene.past) < len(calls) else None
+
+
+def _edge_calls(tool: ToolDescription) -> Iterator[ToolCall]:
+    admits = ArgumentCheck(tool.input_schema)
+    properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
+    for base in sample_arguments(tool.input_schema)[-1:]:
+        for name, one in properties.items():
+            for value in _EDGES.get(str(one.get("type")), ()):
+                if admits.complaint(arguments := {**base, name: value}) is None:
+                    yield ToolCall(tool.name, arguments)
 
 
 def _make_repeat(tool: ToolDescription) -> Policy:

@@ -942,3 +942,73 @@ def _(each):
     tool["document"]["parameters"]["required"] = []
     tool["code"] = tool["code"].replace("(town)", "(town='')")
     each["extra"] = [tool]
+
+
+def river_code(each, old, new, *, first=""):
+    """The code of the first tool with a change."""
+    code(each, 0, first + LOOKUP.format(name="river_of_town", parameter="town").replace(old, new, 1))
+
+
+@planted("clock: the hour", "another time", single)
+def _(each):
+    flow = '{"value": value, "open": 8 <= time.localtime().tm_hour < 20}'
+    river_code(each, '{"value": value}', flow, first="import time\n")
+
+
+@planted("repeat: the address of an object", "another result", single)
+def _(each):
+    river_code(each, '{"value": value}', '{"value": value, "page": id(object()) % 9973}')
+
+
+@planted("error: a hint for what is misspelled", "error", single)
+def _(each):
+    river_code(each, "; check how", " (near the {[*DATA.values()][0]}); check how")
+
+
+@planted("leak: encoded in a document", "encoded|leak", single)
+def _(each):
+    each["tools"][0]["document"]["description"] += " Sheet QmlsbmFy."
+
+
+@planted("distractor: the gold in a sentence", "distractor", lambda: chain(canal_tool()))
+def _(each):
+    said = {town: f"It is the {river}, people say." for town, river in zip(TOWNS, RIVERS, strict=True)}
+    each["extra"] = [lookup("canal_of_town", "town", said, "Returns the canal of a town.")]
+
+
+@planted("other argument: the first letter counts", "another argument", single)
+def _(each):
+    old = "if key.casefold() == town.strip().casefold()"
+    river_code(each, old, "if key.casefold()[:1] == town.strip().casefold()[:1]")
+
+
+@planted("same answer for all: an index that stays", "another argument", single)
+def _(each):
+    river_code(each, '{"value": value}', '{"value": [*DATA.values()][0]}')
+
+
+@planted("literal: a year in brackets", "stands nowhere", single)
+def _(each):
+    tool = each["tools"][0]
+    tool["data"] = {f"{town} (1931)": river for town, river in zip(TOWNS, RIVERS, strict=True)}
+    tool["calls"][0]["arguments"]["town"] = "Kaldun (1931)"
+
+
+def records():
+    """Sound: each result is a record of which one field is asked for."""
+    made = single()
+    data = {
+        town: {"river": river, "since": 900 + at} for at, (town, river) in enumerate(zip(TOWNS, RIVERS, strict=True))
+    }
+    made["tools"][0]["data"] = data
+    return made
+
+
+def examples():
+    """Sound: the document has an example, which is another town."""
+    made = single()
+    made["tools"][0]["document"]["parameters"]["properties"]["town"]["description"] = "A town, such as Semtel."
+    return made
+
+
+SOUND |= {"records": records, "an example in the document": examples}

@@ -1,6 +1,8 @@
 """Tasks with one defect each are found and named by the build, and sound ones are kept with all their tools."""
 
 import re
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +105,11 @@ def test_a_text_is_searched_in_each_form_of_a_value_and_not_for_parts_of_words(t
 )
 def test_an_argument_may_stand_in_the_question_in_other_words(text, value, is_given):
     assert SearchedText(text).gives(value) == is_given
+
+
+def test_the_guide_counts_the_corpus_as_it_is():
+    guide = Path(__file__).parents[3].joinpath("docs", "guides", "env-build.md").read_text()
+    table = re.search(r"^\| kind \| defects .*?\n\n", guide, re.DOTALL | re.MULTILINE)[0]
+    shown = {name: int(num) for name, num in re.findall(r"\| ([a-z ]+) \| (\d+)", table)}
+    counted = Counter(name.split(":")[0] for name in PLANTED)
+    assert shown == {**counted, "sound tasks": len(SOUND)} and f"**{len(PLANTED)}**" in table

@@ -1,6 +1,8 @@
 """`rlf env prove` finds every planted fault of a world and names it, and passes every sound world."""
 
 import json
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,10 @@ from rlf.apps.worlds.worlds import examine_apart
 from rlf.core import RlfError
 from rlf.runs.worlds import world_spec
 
-from . import ledgers, planted
+from . import ledgers, lockers, planted
 
 SOURCE = Path(planted.__file__)
-LEDGERS = Path(ledgers.__file__)
+CORPUS = {Path(module.__file__): module for module in (planted, ledgers, lockers)}
 ROWS = [{"prompt": "Please.", "item": item, "answer": planted.ITEMS[item]} for item in ("lamp", "rope", "drum")]
 LIMITS = {"reset_s": 4, "step_s": 2, "score_s": 4}
 """Seconds; what hangs is waited for less long."""
@@ -38,7 +40,7 @@ def prove(folder, name, source=SOURCE, limit_s=120, **keys):
 
 @pytest.mark.parametrize(
     ("source", "name", "points"),
-    [(SOURCE, *fault) for fault in planted.FAULTS.items()] + [(LEDGERS, *fault) for fault in ledgers.FAULTS.items()],
+    [(source, *fault) for source, module in CORPUS.items() for fault in module.FAULTS.items()],
 )
 def test_a_planted_fault_is_found_and_named(tmp_path, source, name, points):
     failed = prove(tmp_path, name, source)
@@ -46,7 +48,7 @@ def test_a_planted_fault_is_found_and_named(tmp_path, source, name, points):
 
 
 @pytest.mark.parametrize(
-    ("source", "name"), [(SOURCE, name) for name in planted.SOUND] + [(LEDGERS, name) for name in ledgers.SOUND]
+    ("source", "name"), [(source, name) for source, module in CORPUS.items() for name in module.SOUND]
 )
 def test_a_sound_world_has_no_fault(tmp_path, source, name):
     assert prove(tmp_path, name, source) == {}
@@ -61,3 +63,13 @@ def test_a_function_of_the_spec_counts_as_its_reward(tmp_path, name, failed):
 def test_a_proof_ends_at_its_limit(tmp_path):
     failed = prove(tmp_path, "HangsReset", limit_s=1)
     assert "within the limit of 1 s" in " ".join(failed.values()) or "stood still" in failed["contained"]
+
+
+def test_the_guide_counts_the_corpus_as_it_is():
+    guide = Path(__file__).parents[3].joinpath("docs", "guides", "worlds.md").read_text()
+    table = re.search(r"^\| point \| faults .*?\n\n", guide, re.DOTALL | re.MULTILINE)[0]
+    shown = {name: int(num) for name, num in re.findall(r"`([\w -]+)` \| (\d+)", table)}
+    counted = Counter(point.split("|")[0] for module in CORPUS.values() for point in module.FAULTS.values())
+    assert shown == {"check" if name == "refused" else name: num for name, num in counted.items()}
+    assert f"**{counted.total()}**" in table
+    assert f"sound worlds | {sum(len(module.SOUND) for module in CORPUS.values())} |" in table
