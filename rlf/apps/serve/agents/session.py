@@ -178,8 +178,13 @@ class Session:
             found = asyncio.ensure_future(sample())
             found.add_done_callback(_retrieve)
             attempt.samples[index] = found
-        # Shielded: a client that goes away loses its answer, not the sample, which its next request gets.
-        sampled: _T = await asyncio.shield(found)
+        try:
+            # Shielded: a client that goes away loses its answer, not the sample, which its next request gets.
+            sampled: _T = await asyncio.shield(found)
+        except asyncio.CancelledError:
+            if found.cancelled() and self.over.is_set():  # the trajectory's end, not this client's
+                raise Refusal(403, "the trajectory is over", code="over") from None
+            raise
         return sampled
 
     async def sample(self, asked: _Asked, index: int, prompt: list[int], max_tokens: int, how: Sampling) -> Sample:

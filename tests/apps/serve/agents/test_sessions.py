@@ -265,6 +265,28 @@ def test_a_call_after_the_end_is_refused() -> None:
     assert adversaries.seen[-1][1]["error"]["code"] == "over"
 
 
+def test_a_call_under_way_at_the_end_is_refused_as_one_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = ScriptedPolicy.sample
+
+    async def hangs(policy: ScriptedPolicy, request: Any) -> Any:
+        if not policy.requests:
+            return await sample(policy, request)
+        return await asyncio.sleep(60)
+
+    async def leaves_a_call(task: Any, session: Any) -> str:
+        answer = await adversaries.ask(session, [*task.messages])
+        adversaries.late.append(asyncio.ensure_future(adversaries.ask(session, [*task.messages])))
+        await asyncio.sleep(0.5)
+        return str(adversaries.message_of(answer)["content"])
+
+    monkeypatch.setattr(ScriptedPolicy, "sample", hangs)
+    monkeypatch.setattr(adversaries, "plain", leaves_a_call)
+    trajectory, policy = play("plain", [ANSWER, ANSWER])
+    check_exact(trajectory, policy)
+    assert (adversaries.seen[-1][0], trajectory.stop) == (403, StopReason.ANSWERED)
+    assert adversaries.seen[-1][1]["error"]["code"] == "over"
+
+
 def test_a_wrong_key_is_refused_and_costs_nothing() -> None:
     play("has_a_wrong_key", [ANSWER])
     assert adversaries.seen[0][0] == 401
