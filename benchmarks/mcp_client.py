@@ -47,7 +47,7 @@ async def main(rlf: str, folder: Path) -> None:
             for seed in ("seed=0", "seed=1")
         ]
         for run in runs:
-            while (await call(client, "status", {"run": run}))["run"]["status"] == "running":
+            while (await call(client, "status", {"run": run}))["run"]["status"] == "running":  # noqa: ASYNC110 - a server
                 await asyncio.sleep(3)
         found = await call(client, "trajectories", {"run": runs[0], "phase": "train"})
         print("trajectories", len(found))
