@@ -74,7 +74,7 @@ DEFECTS = {
         "lineage/recorder.py",
         "        if self._failure is not None:\n            raise self._failure\n",
         "        return\n",
-        "disk",
+        "database",
     ),
     "a finished run stays running": Defect(
         "lineage/recorder.py",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -133,7 +135,7 @@ def chaos(
         original = plain.run_id if is_exact else None
 
         def attempt(faults: Sequence[Fault]) -> Ordeal:
-            found = _try(faults, command, runs, limit_s, original)
+            found = _try(faults, command, runs, limit_s, original, plain.rollouts_s)
             note(f"{found.fault}: {found.verdict}")
             return found
 
@@ -141,6 +143,9 @@ def chaos(
         found = list(_minimise(faults, attempt)) if minimise else [attempt([fault]) for fault in faults]
         if broken := _verify(runs):
             found.append(Ordeal("all", "what the lineage holds", Verdict.LOST, None, None, "", None, (broken,)))
+        elif not only:
+            found.append(_damage(runs, Path(folder) / "damaged", plain.run_id))
+            note(f"{found[-1].fault}: {found[-1].verdict}")
     return Chaos(spec.name, NUM_STEPS, record.plan_hash, record.code_version, tuple(found))
 
 
@@ -169,6 +174,8 @@ class _Process:
         self.kept = threading.Event()
         """Set when the first checkpoint is there, which a run resumes from, and when there are no more lines."""
         self.has_checkpoint = False
+        self.rollouts_s = 0.0
+        """Time that the last step's rollouts took."""
         arguments = [sys.executable, "-m", "rlf", *command, "--runs", str(runs), "--json"]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
         self._process = subprocess.Popen(
@@ -236,6 +243,8 @@ class _Process:
                 continue
             if event.get("event") == "started":
                 self.run_id = event["data"]["run_id"]
+            elif event.get("event") == "step":
+                self.rollouts_s = event["data"]["metrics"].get("time/generate_s", 0.0)
             elif event.get("event") == "checkpoint":
                 self.has_checkpoint = True
                 self.kept.set()
@@ -258,8 +267,15 @@ def _marked(mark: str) -> Iterator[int]:
             continue
 
 
-def _try(faults: Sequence[Fault], command: Sequence[str], runs: Path, limit_s: float, original: str | None) -> Ordeal:
-    """Args: original: the run without a fault, where the numbers have to be its own."""
+def _try(
+    faults: Sequence[Fault], command: Sequence[str], runs: Path, limit_s: float, original: str | None, rollouts_s: float
+) -> Ordeal:
+    """The run under faults, and what it left.
+
+    Args:
+        original: the run without a fault, where the numbers have to be its own.
+        rollouts_s: how long a step's rollouts take.
+    """
     name, what = (", ".join(getattr(fault, key) for fault in faults) for key in ("name", "what"))
     overrides = [change for fault in faults for change in fault.overrides]
     broken = list[str]()
@@ -268,11 +284,16 @@ def _try(faults: Sequence[Fault], command: Sequence[str], runs: Path, limit_s: f
         process.kept.wait(limit_s)
         struck = process.has_checkpoint
         for fault in faults if struck else ():
+            if fault.waits:
+                time.sleep(rollouts_s / 2)
             try:
                 fault.strike(process.pid, runs)
             except (ProcessLookupError, FileNotFoundError):
                 struck = len(faults) > 1  # those before it have ended the run
         code, said, run_id = process.wait(limit_s), process.said, process.run_id
+        for fault in faults:
+            if fault.end is not None:
+                fault.end(runs)
         has_mark = end_marks(runs.parent)
         struck &= has_mark or not all(fault.marks for fault in faults)
         if code is None:
@@ -332,6 +353,30 @@ def _look(reader: Reader, run_id: str) -> Iterator[str]:
 def _differences(reader: Reader, original: str, run_id: str) -> list[Any]:
     found = differing(read_graph(reader, original), read_graph(reader, run_id))
     return [node for node in found if node.kind in ("step", "evaluation")]
+
+
+def _damage(runs: Path, copy: Path, run_id: str) -> Ordeal:
+    """A page in the middle of a copy of the database is overwritten: it has to be noticed, and the rest to be saved."""
+    shutil.copytree(runs, copy)
+    with closing(sqlite3.connect(copy / "rlf.db")) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (size,) = database.execute("PRAGMA page_size").fetchone()
+    with (copy / "rlf.db").open("r+b") as file:
+        file.seek(file.seek(0, os.SEEK_END) // size // 2 * size)
+        file.write(b"\xff" * size)
+    broken = [] if _verify(copy) else ["rlf runs verify finds nothing"]
+    saved = copy / "saved" / "rlf.db"
+    saved.parent.mkdir()
+    arguments = [sys.executable, "-m", "rlf", "runs", "salvage", str(copy / "rlf.db"), "--out", str(saved)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    said = (done.stdout or done.stderr).strip()[-_WORDS:]
+    if not saved.is_file():
+        broken.append(f"rlf runs salvage saves nothing: {said}")
+    elif done.returncode != 0:
+        broken.append(f"rlf runs salvage ended with {done.returncode}: {said}")
+    verdict = Verdict.LOST if broken else Verdict.SURVIVED
+    what = "a page of a copy of the database is overwritten, and the rest saved"
+    return Ordeal("damage", what, verdict, run_id, done.returncode, "", None, tuple(broken))
 
 
 def _verify(runs: Path) -> str:

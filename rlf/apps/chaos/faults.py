@@ -34,6 +34,10 @@ class Fault:
     """Of the spec, where the fault is one of its tools."""
     marks: bool = False
     """Whether it leaves a mark each time that it strikes: without one it was not tried."""
+    end: Callable[[Path], None] | None = None
+    """Ends what it did to the folder of the runs, once the process is over."""
+    waits: bool = False
+    """Whether it strikes in the middle of a step's rollouts, so that turns are cut off; else as soon as it can."""
 
     @property
     def changes_numbers(self) -> bool:
@@ -65,6 +69,20 @@ def _lock_database(pid: int, runs: Path) -> None:
         database.execute("BEGIN EXCLUSIVE")
         time.sleep(_HELD_S)
         database.execute("ROLLBACK")
+
+
+def _refuse_rows(pid: int, runs: Path) -> None:
+    """The database takes no more trajectories, while files are written as before."""
+    with closing(sqlite3.connect(runs / "rlf.db", timeout=60)) as database:
+        body = "BEGIN SELECT RAISE(ABORT, 'the disk fails (by rlf chaos)'); END"
+        database.execute(f"CREATE TRIGGER rlf_chaos BEFORE INSERT ON trajectories {body}")
+        database.commit()
+
+
+def _take_rows(runs: Path) -> None:
+    with closing(sqlite3.connect(runs / "rlf.db", timeout=60)) as database:
+        database.execute("DROP TRIGGER IF EXISTS rlf_chaos")
+        database.commit()
 
 
 def _kill_children(pid: int, runs: Path) -> None:
@@ -117,13 +135,14 @@ def _meet(name: str, held_s: float = 0.0) -> Callable[[int, Path], None]:
 
 
 FAULTS: tuple[Fault, ...] = (
-    Fault("kill", "the process is killed (SIGKILL)", _send(signal.SIGKILL)),
-    Fault("stop", "it is asked to end (SIGTERM)", _send(signal.SIGTERM)),
-    Fault("interrupt", "Ctrl-C (SIGINT)", _send(signal.SIGINT)),
-    Fault("hang-up", "its terminal is closed (SIGHUP)", _send(signal.SIGHUP)),
+    Fault("kill", "the process is killed (SIGKILL)", _send(signal.SIGKILL), waits=True),
+    Fault("stop", "it is asked to end (SIGTERM)", _send(signal.SIGTERM), waits=True),
+    Fault("interrupt", "Ctrl-C (SIGINT)", _send(signal.SIGINT), waits=True),
+    Fault("hang-up", "its terminal is closed (SIGHUP)", _send(signal.SIGHUP), waits=True),
     Fault("pause", f"it stands still for {_HELD_S:g} s (SIGSTOP)", _pause),
     Fault("disk", "the disk is full", _fill_disk),
     Fault("lock", f"another program locks the database for {_HELD_S:g} s", _lock_database),
+    Fault("database", "the database refuses rows, and nothing else fails", _refuse_rows, end=_take_rows),
     Fault("workers", "its worker processes are killed", _kill_children),
     Fault("clock", f"the clock jumps an hour ahead, and {_HELD_S:g} s later back", _meet("clock", _HELD_S)),
     Fault("slow disk", "what waits for the disk waits a second longer", _meet("slow disk"), marks=True),

@@ -19,6 +19,9 @@ from rlf.apps.chaos.chaos import Verdict, chaos
 from rlf.apps.chaos.faults import FAULTS, Fault
 from rlf.cli.main import app
 from rlf.core import RlfError
+from rlf.lineage import Recorder, open_store, start_run
+
+from ...reports.synthetic import events, run_record
 
 SHOP = Path(__file__).parents[3] / "specs" / "shop.yaml"
 SMALL = ["train.prompts_per_step=2", "rollout.num_generations=2", "eval.limit=2", "data.train.limit=16"]
@@ -69,11 +72,14 @@ def test_a_name_that_is_no_fault_is_refused_and_every_fault_has_words() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) and all(fault.what for fault in FAULTS)
 
 
-def test_the_command_exits_with_3_where_something_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_exits_with_3_where_something_was_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = module.Ordeal("kill", "killed", Verdict.LOST, "r", -9, "", False, ("its steps are [1]",))
     monkeypatch.setattr(module, "chaos", lambda *_, **__: module.Chaos("shop", 3, "p", "c", (lost,)))
-    done = CliRunner().invoke(app, ["chaos", str(SHOP), "--json"])
+    page = tmp_path / "page.html"
+    done = CliRunner().invoke(app, ["chaos", str(SHOP), "--json", "--html", str(page)])
     assert done.exit_code == 3 and json.loads(done.stdout)["data"]["holds"] is False
+    text = page.read_text(encoding="utf-8")
+    assert "something was lost" in text and "its steps are [1]" in text and "certificate" in text
 
 
 def ordeal(faults: Sequence[Fault], *, is_lost: bool) -> module.Ordeal:
@@ -105,3 +111,39 @@ def test_a_certificate_is_of_what_was_tried_and_found_and_not_of_times_and_ids()
     others = [replace(good, plan_hash="q"), replace(good, code_version="d"), replace(good, ordeals=())]
     lost = replace(good, ordeals=(ordeal(FAULTS[:1], is_lost=True),))
     assert len({one.certificate for one in (good, lost, *others)}) == 5
+
+
+def make_lineage(runs: Path) -> None:
+    """A lineage of a run that finished, of some hundred pages."""
+    with open_store(runs / "rlf.db") as store:
+        start_run(store, run_record())
+        with Recorder(store, run_record().id) as recorder:
+            for event in events():
+                recorder(event)
+
+
+def test_a_damaged_page_is_noticed_and_the_rest_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_lineage(tmp_path / "runs")
+    found = module._damage(tmp_path / "runs", tmp_path / "damaged", "a")
+    assert (found.verdict, found.broken) == (Verdict.SURVIVED, ())
+    monkeypatch.setattr(module, "_verify", lambda runs: "")
+    again = module._damage(tmp_path / "runs", tmp_path / "again", "a")
+    assert again.verdict is Verdict.LOST and again.broken == ("rlf runs verify finds nothing",)
+
+
+def test_a_database_that_refuses_rows_takes_them_again_afterwards(tmp_path: Path) -> None:
+    (fault,) = [fault for fault in FAULTS if fault.name == "database"]
+    assert fault.end is not None
+    with closing(sqlite3.connect(tmp_path / "rlf.db", isolation_level=None)) as database:
+        database.execute("CREATE TABLE trajectories (k INTEGER)")
+        fault.strike(0, tmp_path)
+        with pytest.raises(sqlite3.IntegrityError, match="the disk fails"):
+            database.execute("INSERT INTO trajectories VALUES (1)")
+        fault.end(tmp_path)
+        fault.end(tmp_path)  # also where it never struck
+        database.execute("INSERT INTO trajectories VALUES (1)")
+
+
+def test_what_ends_a_run_strikes_in_the_middle_of_a_steps_rollouts() -> None:
+    assert {fault.name for fault in FAULTS if fault.waits} == {"kill", "stop", "interrupt", "hang-up"}
+    assert {fault.name for fault in FAULTS if fault.overrides} == {"tool errors", "tool time-outs", "cut results"}

@@ -1,0 +1,154 @@
+"""What runs lose when their servers fail for real: a tool, a judge and a model behind servers that misbehave.
+
+    python -m benchmarks.chaos_servers [--only NAMES]
+
+One server on loopback answers calls of a tool and the requests of a judge; of three requests one meets the fault: an
+error, a reply that takes a second, none at all, bytes that mean nothing, a connection that is cut off. Each fault is a
+run of three steps of the built-in search, and an evaluation of a model behind the same server; they are looked at as
+`rlf chaos` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiohttp import web
+
+from rlf.apps.chaos.chaos import _look, _Process, _verify
+from rlf.builtin import encyclopedia
+from rlf.runs.place import open_reader
+
+ROOT = Path(__file__).parents[1]
+FAULTS = ("none", "errors", "latency", "hangs", "garbage", "drops")
+SMALL = ["train.steps=3", "train.prompts_per_step=3", "rollout.num_generations=3", "eval.limit=6", "checkpoint.every=1"]
+
+
+class Server:
+    """Tools, judges and models behind one port, on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.fault = "none"
+        self.counts = {"tool": 0, "judge": 0, "model": 0}
+        self.struck = dict.fromkeys(self.counts, 0)
+        self.port = 0
+        self._ready = threading.Event()
+        threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True).start()
+        self._ready.wait(60)
+
+    async def _serve(self) -> None:
+        app = web.Application()
+        app.router.add_post("/search", self._search)
+        app.router.add_post("/judge/v1/chat/completions", self._judge)
+        app.router.add_post("/model/v1/chat/completions", self._model)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.port = runner.addresses[0][1]
+        self._ready.set()
+        await asyncio.Event().wait()
+
+    async def _meet(self, request: web.Request, what: str) -> web.StreamResponse | None:
+        """The answer of a request that meets the fault; None for the others."""
+        self.counts[what] += 1
+        if self.fault == "none" or self.counts[what] % 3:
+            return None
+        self.struck[what] += 1
+        if self.fault == "errors":
+            return web.Response(status=500, text="index shard is not loaded")
+        if self.fault == "latency":
+            await asyncio.sleep(1)
+            return None
+        if self.fault == "hangs":
+            await asyncio.sleep(600)
+        if self.fault == "garbage":
+            return web.Response(body=b"\xff\x00{]" * 50, content_type="application/json")
+        assert request.transport is not None, "a request without a connection"
+        request.transport.abort()
+        return web.Response()
+
+    async def _search(self, request: web.Request) -> web.StreamResponse:
+        query = (await request.json())["query"]
+        return await self._meet(request, "tool") or web.json_response({"found": encyclopedia.search(query)})
+
+    async def _judge(self, request: web.Request) -> web.StreamResponse:
+        body = await request.text()
+        score = 1 + len(body) % 10
+        return await self._meet(request, "judge") or self._say(json.dumps({"reason": "fine", "score": score}))
+
+    async def _model(self, request: web.Request) -> web.StreamResponse:
+        return await self._meet(request, "model") or self._say("Nowhere")
+
+    def _say(self, text: str) -> web.Response:
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+        return web.json_response({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage})
+
+
+def write_spec(folder: Path, port: int) -> Path:
+    """The built-in search with its tool and a judge behind the server."""
+    spec: dict[str, Any] = yaml.safe_load((ROOT / "specs/search.yaml").read_text("utf-8").replace("../", f"{ROOT}/"))
+    schema = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    target = {
+        "kind": "http",
+        "url": f"http://127.0.0.1:{port}/search",
+        "method": "POST",
+        "result": "{{ response.found }}",
+    }
+    limits = {"timeout_s": 2, "retries": 2, "max_concurrency": 16}
+    tool = {"name": "search", "description": "Find passages.", "inputSchema": schema, "target": target}
+    spec["tools"][0] = tool | {"limits": limits, "idempotent": True}
+    endpoint = {"url": f"http://127.0.0.1:{port}/judge/v1", "model": "judge", "timeout_s": 3}
+    judge = {"kind": "judge", "name": "style", "endpoints": [endpoint], "weight": 0.2, "timeout_s": 12, "cache": None}
+    spec["rewards"].append(judge | {"unscorable": "drop_term"})
+    path = folder / "spec.yaml"
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="faults, with commas")
+    wanted = [name for name in parser.parse_args().only.split(",") if name] or list(FAULTS)
+    server, num_lost, failed = Server(), 0, 0
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        spec, runs = write_spec(folder, server.port), folder / "runs"
+        for name in wanted:
+            server.fault, server.struck = name, dict.fromkeys(server.struck, 0)
+            begun = time.monotonic()
+            with _Process(["run", str(spec), *SMALL], runs, {}) as process:
+                code, run_id, said = process.wait(300), process.run_id, process.said
+            took_s, broken = time.monotonic() - begun, [] if code == 0 else [f"exit code {code}: {said}"]
+            if run_id is not None:
+                with open_reader(runs) as reader:
+                    broken += _look(reader, run_id)
+                    failed = sum(one.reward is None for one in reader.trajectories(run_id))
+            url = f"http://127.0.0.1:{server.port}/model/v1"
+            command = [sys.executable, "-m", "rlf", "eval", str(spec), "eval.limit=6", "--endpoint", url]
+            done = subprocess.run(
+                [*command, "--model", "m", "--runs", str(runs), "--json"], capture_output=True, text=True, timeout=300
+            )
+            num_lost += bool(broken)
+            print(
+                f"{name:8} {'LOST: ' + '; '.join(broken) if broken else 'nothing lost'}; {took_s:.0f} s; without a "
+                f"reward {failed}; met by tool {server.struck['tool']}, judge {server.struck['judge']}, model "
+                f"{server.struck['model']}; the evaluation ended with {done.returncode}",
+                flush=True,
+            )
+        print(_verify(runs) or "rlf runs verify: whole")
+    print(f"{num_lost} of {len(wanted)} lost something")
+
+
+if __name__ == "__main__":
+    main()
