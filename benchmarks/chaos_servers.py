@@ -136,14 +136,17 @@ def main() -> None:
                     failed = sum(one.reward is None for one in reader.trajectories(run_id))
             url = f"http://127.0.0.1:{server.port}/model/v1"
             command = [sys.executable, "-m", "rlf", "eval", str(spec), "eval.limit=6", "--endpoint", url]
-            done = subprocess.run(
-                [*command, "--model", "m", "--runs", str(runs), "--json"], capture_output=True, text=True, timeout=300
-            )
+            command += ["--model", "m", "--runs", str(runs), "--json"]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+                end = f"ended with {done.returncode}"
+            except subprocess.TimeoutExpired:
+                end = "waits for longer than 120 s"
             num_lost += bool(broken)
             print(
                 f"{name:8} {'LOST: ' + '; '.join(broken) if broken else 'nothing lost'}; {took_s:.0f} s; without a "
                 f"reward {failed}; met by tool {server.struck['tool']}, judge {server.struck['judge']}, model "
-                f"{server.struck['model']}; the evaluation ended with {done.returncode}",
+                f"{server.struck['model']}; the evaluation {end}",
                 flush=True,
             )
         print(_verify(runs) or "rlf runs verify: whole")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from rlf.apps.evaluate import forecast as module
 from rlf.apps.evaluate.forecast import expect, find_needed, find_questions, forecast
-from rlf.apps.evaluate.forecast_views import forecast_page
+from rlf.apps.evaluate.forecast_views import show_forecast
 from rlf.apps.evaluate.outlook import expect_gpus, expect_steps, find_step, gpu_words, parse_gpus, steps_words
 from rlf.cli.main import app
 from rlf.core import RlfError
@@ -103,7 +103,7 @@ def test_a_forecast_is_an_evaluation_of_the_groups_that_training_begins_with(tmp
     again = make(tmp_path, "train.steps=2")
     assert again.step_time is not None
     assert [step for step, _ in again.came_true["success"]] == [1, 2]
-    assert "run" in forecast_page(again) and forecast_page(again).count("<svg") == 5
+    assert show_forecast(again).page().count("<svg") == 5 and len(show_forecast(again).charts[0].lines) == 2
 
 
 def test_what_cuts_trajectories_is_named_with_what_would_suffice(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ _LONGEST_S = 3600.0
 _END_S = 10.0
 """Time in which the processes of a run that is over have to be gone."""
 _WORDS = 300
+_WHEN = (0.5, 0.2, 0.9)
+"""When a stop strikes, as shares of the time that a step's rollouts take: the next one where it cut nothing off."""
 
 
 class Verdict(StrEnum):
@@ -71,6 +73,8 @@ class Ordeal:
     the spec's schedule, and of tools that fail."""
     broken: tuple[str, ...]
     """What does not hold."""
+    num_cut: int | None = None
+    """Trajectories that the stop cut off, whose turns are kept; None where the process did not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,10 @@ def chaos(
         original = plain.run_id if is_exact else None
 
         def attempt(faults: Sequence[Fault]) -> Ordeal:
-            found = _try(faults, command, runs, limit_s, original, plain.rollouts_s)
+            for share in _WHEN:
+                found = _try(faults, command, runs, limit_s, original, share * plain.rollouts_s)
+                if found.num_cut != 0 or found.verdict is Verdict.LOST:
+                    break
             note(f"{found.fault}: {found.verdict}")
             return found
 
@@ -174,6 +181,8 @@ class _Process:
         self.kept = threading.Event()
         """Set when the first checkpoint is there, which a run resumes from, and when there are no more lines."""
         self.has_checkpoint = False
+        self.num_cut: int | None = None
+        """Trajectories that a stop cut off."""
         self.rollouts_s = 0.0
         """Time that the last step's rollouts took."""
         arguments = [sys.executable, "-m", "rlf", *command, "--runs", str(runs), "--json"]
@@ -245,6 +254,8 @@ class _Process:
                 self.run_id = event["data"]["run_id"]
             elif event.get("event") == "step":
                 self.rollouts_s = event["data"]["metrics"].get("time/generate_s", 0.0)
+            elif event.get("event") == "interrupted":
+                self.num_cut = event["data"]["num_trajectories"]
             elif event.get("event") == "checkpoint":
                 self.has_checkpoint = True
                 self.kept.set()
@@ -268,13 +279,13 @@ def _marked(mark: str) -> Iterator[int]:
 
 
 def _try(
-    faults: Sequence[Fault], command: Sequence[str], runs: Path, limit_s: float, original: str | None, rollouts_s: float
+    faults: Sequence[Fault], command: Sequence[str], runs: Path, limit_s: float, original: str | None, wait_s: float
 ) -> Ordeal:
     """The run under faults, and what it left.
 
     Args:
         original: the run without a fault, where the numbers have to be its own.
-        rollouts_s: how long a step's rollouts take.
+        wait_s: after the first checkpoint, before what strikes in the middle of a step's rollouts.
     """
     name, what = (", ".join(getattr(fault, key) for fault in faults) for key in ("name", "what"))
     overrides = [change for fault in faults for change in fault.overrides]
@@ -285,7 +296,7 @@ def _try(
         struck = process.has_checkpoint
         for fault in faults if struck else ():
             if fault.waits:
-                time.sleep(rollouts_s / 2)
+                time.sleep(wait_s)
             try:
                 fault.strike(process.pid, runs)
             except (ProcessLookupError, FileNotFoundError):
@@ -324,6 +335,7 @@ def _try(
         said if code else "",
         is_equal,
         tuple(broken),
+        process.num_cut,
     )
 
 

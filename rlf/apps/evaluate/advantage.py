@@ -99,10 +99,7 @@ def explain_advantage(name: str, runs_folder: Path, step: int, k: int) -> Advant
         k=k,
         algorithm=type(train.algorithm).__module__.rpartition(".")[2],
         formula=inspect.cleandoc(type(train.algorithm).__doc__ or "").partition("\n\n")[0],
-        terms=tuple(
-            TermPart(score.term, score.value, score.weight, score.contribution, str(score.state), score.reason)
-            for score in one.scored.scores
-        ),
+        terms=term_parts(one.scored),
         reward=one.summary.reward,
         group=tuple(members),
         group_mean=group_mean,
@@ -112,6 +109,14 @@ def explain_advantage(name: str, runs_folder: Path, step: int, k: int) -> Advant
         missing=missing,
         agrees=None if kept is None or mean is None else abs(kept - mean) <= TOLERANCE * max(1.0, abs(kept)),
         tokens=tokens,
+    )
+
+
+def term_parts(scored: Scored) -> tuple[TermPart, ...]:
+    """The terms of a reward."""
+    return tuple(
+        TermPart(score.term, score.value, score.weight, score.contribution, str(score.state), score.reason)
+        for score in scored.scores
     )
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rlf.apps.evaluate.branches import Branches
-    from rlf.apps.evaluate.forecast import Forecast
+    from rlf.apps.evaluate.findings import Findings
     from rlf.apps.evaluate.play import EvaluationProgress
     from rlf.apps.evaluate.run import EvaluationResults, EvaluationStart, Shown
     from rlf.reports.evaluations import EvaluationReport
@@ -299,18 +299,17 @@ def forecast(
         )
     finally:
         view.erase_line()
+    from rlf.apps.evaluate.forecast_views import show_forecast
+
+    shown = show_forecast(found)
+    trace = f"  rlf trace {found.run_id} --phase sampled{runs_option(runs_folder)}"
+    _print("forecast", found, shown._replace(lines=[*shown.lines, trace]), html, as_json)
+
+
+def _print(command: str, found: object, shown: Findings, html: Path | None, as_json: bool) -> None:
     if html is not None:
-        from rlf.apps.evaluate.forecast_views import forecast_page
-
-        write_page(html, forecast_page(found))
-    print_result("forecast", found, as_json, lambda: _show_forecast(found, runs_folder))
-
-
-def _show_forecast(found: Forecast, runs_folder: Path) -> None:
-    from rlf.apps.evaluate.forecast_views import forecast_view
-
-    stdout_console().print(forecast_view(found), crop=False)
-    print(f"  rlf trace {found.run_id} --phase sampled{runs_option(runs_folder)}")
+        write_page(html, shown.page())
+    print_result(command, found, as_json, shown.view)
 
 
 # `rlf runs branch` and `rlf why`: a trajectory played again from one of its turns, or from each.
@@ -375,21 +374,18 @@ def why(
     change the order of its group. Of a turn: the same with its result, its call or an argument left out, or another.
     The continuations are branches.
     """
-    options = runs_option(runs_folder)
     if k is None:
-        from rlf.apps.evaluate.explain_run import explain_run, run_explanation_page, run_explanation_view
+        from rlf.apps.evaluate.explain_run import explain_run, show_run_explanation
 
         if step is not None or turn is not None:
             given = f"--step {step}" if step is not None else f"--turn {turn}"
             raise RlfError(f"why: got {given} without K; write e.g. `rlf why {run} 0 --step 1`.")
         whole = explain_run(run, runs_folder)
-        if html is not None:
-            write_page(html, run_explanation_page(whole, options))
-        print_result("why", whole, as_json, lambda: run_explanation_view(whole, options))
+        _print("why", whole, show_run_explanation(whole, runs_option(runs_folder)), html, as_json)
         return
     from rlf.apps.evaluate.branches import BranchPoint
-    from rlf.apps.evaluate.turn import explain_turn, turn_page, turn_view
-    from rlf.apps.evaluate.why import explain, explanation_page, explanation_view
+    from rlf.apps.evaluate.turn import explain_turn, show_turn_explanation
+    from rlf.apps.evaluate.why import explain, show_explanation
 
     if step is None:
         raise RlfError(f"why: got K {k} without --step; write e.g. `rlf why {run} {k} --step 1`.")
@@ -397,14 +393,10 @@ def why(
     point = BranchPoint(run, phase, step, k, turn or 0)
     if turn is not None:
         parts = explain_turn(point, samples, at=at, runs_folder=runs_folder, command=command)
-        if html is not None:
-            write_page(html, turn_page(parts))
-        print_result("why", parts, as_json, lambda: turn_view(parts))
+        _print("why", parts, show_turn_explanation(parts), html, as_json)
         return
     found = explain(point, samples, at=at, runs_folder=runs_folder, command=command)
-    if html is not None:
-        write_page(html, explanation_page(found))
-    print_result("why", found, as_json, lambda: explanation_view(found))
+    _print("why", found, show_explanation(found), html, as_json)
 
 
 def _describe_branches(found: Branches) -> str:

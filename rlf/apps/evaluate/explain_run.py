@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlf.apps.evaluate.breaks import SUCCESS, Break, fall_of, points_of, read_breaks
+from rlf.apps.evaluate.findings import Findings
 from rlf.apps.evaluate.suspects import Recorded, Suspect, find_suspects
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, StoredTrajectory, TrajectorySummary
-from rlf.reports.pages.render import render
-from rlf.reports.sheets import Sheet, decimal, percent, sheet_table
+from rlf.reports.sheets import Sheet, decimal, percent
 from rlf.reports.verdict import RunVerdict, VerdictKind, read_verdict
 from rlf.runs.exports import trained_run
 from rlf.runs.place import open_reader
 from rlf.runs.restore import Places, restore_plan
 from rlf.runs.sink import diagnosis_setting
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _MOST = 4000
 """Trajectories of training that are read, and as many of evaluations: of each step as many."""
@@ -92,21 +88,9 @@ def _read(reader: Reader, run_id: str, heads: Sequence[TrajectorySummary]) -> li
     return [stored for stored in reader.wholes(run_id, wanted) if stored is not None]
 
 
-def run_explanation_view(found: RunExplanation, options: str) -> RenderableType:
-    """For the terminal. Args: options: what the commands in it need beside the run."""
-    from rich.console import Group
-    from rich.text import Text
-
-    parts: list[RenderableType] = [Text(found.verdict.line, "bold"), Text()]
-    for sheet in _sheets(found):
-        parts += [sheet_table(sheet), Text()]
-    return Group(*parts, *(Text(line) for line in _lines(found, options)))
-
-
-def run_explanation_page(found: RunExplanation, options: str) -> str:
-    """As one page."""
-    lines = [found.verdict.line, *_lines(found, options)]
-    return render("sheets.html", title=f"why {found.run_id}", lines=lines, charts=(), sheets=list(_sheets(found)))
+def show_run_explanation(found: RunExplanation, options: str) -> Findings:
+    """For people. Args: options: what the commands in it need beside the run."""
+    return Findings(f"why {found.run_id}", list(_sheets(found)), list(_lines(found, options)), found.verdict.line)
 
 
 def _sheets(found: RunExplanation) -> Iterator[Sheet]:

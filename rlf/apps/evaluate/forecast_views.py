@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
+from rlf.apps.evaluate.findings import Findings
 from rlf.apps.evaluate.forecast import Expected, Forecast
 from rlf.apps.evaluate.outlook import gpu_words, steps_words
-from rlf.reports.pages.chart import Chart, Line, draw
-from rlf.reports.pages.render import render
-from rlf.reports.sheets import Sheet, count, decimal, dollars, duration, percent, sheet_table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from rlf.reports.pages.chart import Chart, Line
+from rlf.reports.sheets import Sheet, count, decimal, dollars, duration, percent
 
 
-def forecast_view(found: Forecast) -> RenderableType:
-    """For the terminal."""
-    from rich.console import Group
-    from rich.text import Text
-
-    parts: list[RenderableType] = [Text(_head(found)), Text()]
-    for sheet in _sheets(found):
-        parts += [sheet_table(sheet), Text()]
-    return Group(*parts, *(Text(line) for line in _lines(found)))
-
-
-def forecast_page(found: Forecast) -> str:
-    """As one page: the intervals as bands, and what came true beside them where the plan was run."""
-    lines = [_head(found), *_lines(found)]
-    charts = [draw(chart) for chart in _charts(found)]
-    return render("sheets.html", title=f"forecast of {found.name}", lines=lines, charts=charts, sheets=_sheets(found))
-
-
-def _head(found: Forecast) -> str:
+def show_forecast(found: Forecast) -> Findings:
+    """For people: the intervals as bands, and what came true beside them where the plan was run."""
     num = f"{found.num_groups} groups of {found.num_generations}, {found.num_counted} trajectories with a reward"
-    return f"forecast of {found.name}: {num}"
+    head = f"forecast of {found.name}: {num}"
+    return Findings(f"forecast of {found.name}", _sheets(found), list(_lines(found)), head, list(_charts(found)))
 
 
 def _charts(found: Forecast) -> Iterator[Chart]:

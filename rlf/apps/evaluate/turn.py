@@ -11,24 +11,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rlf.apps.evaluate.branches import BranchPoint, play_points, read_trajectory
+from rlf.apps.evaluate.findings import Findings
 from rlf.apps.evaluate.why import CONFIDENCE, change_of, share_of, show_turn
 from rlf.chat.format import ChatFormat
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import StoredTrajectory, TrajectoryFilter
-from rlf.reports.pages.render import render
-from rlf.reports.sheets import Sheet, percent, points, points_range, sheet_table
+from rlf.reports.sheets import Sheet, percent, points, points_range
 from rlf.reports.statistics import Interval
 from rlf.rollout.diagnosis import quote
 from rlf.rollout.rollout import Prefix
 from rlf.runs.place import open_reader
 from rlf.types import ToolCall, Trajectory, Turn
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _MOST_READ = 400
 """Trajectories of the run in which other calls are looked for."""
@@ -234,23 +231,14 @@ def rewrite(chat: ChatFormat, turn: Turn, at: int, calls: Sequence[ToolCall]) ->
     return None
 
 
-def turn_view(found: TurnExplanation) -> RenderableType:
-    """For the terminal."""
-    from rich.console import Group
-    from rich.text import Text
-
-    return Group(sheet_table(turn_sheet(found)), Text(), *(Text(line) for line in turn_lines(found)))
-
-
-def turn_page(found: TurnExplanation) -> str:
-    """As one page."""
+def show_turn_explanation(found: TurnExplanation) -> Findings:
+    """For people."""
     of = found.of
     title = f"turn {of.turn} of {of.phase} {of.step}, {of.k} of {of.run}"
-    return render("sheets.html", title=title, lines=turn_lines(found), charts=(), sheets=[turn_sheet(found)])
+    return Findings(title, [_sheet(found)], list(_lines(found)))
 
 
-def turn_sheet(found: TurnExplanation) -> Sheet:
-    """The parts as a table."""
+def _sheet(found: TurnExplanation) -> Sheet:
     note = f"shares of {found.num_samples} continuations by {found.target}; 95 %, all parts together"
     rows = tuple(
         (
@@ -264,10 +252,9 @@ def turn_sheet(found: TurnExplanation) -> Sheet:
     return Sheet(f"Turn {found.of.turn}: {found.text}", note, ("part", "in its place", "right then", "worth"), rows)
 
 
-def turn_lines(found: TurnExplanation) -> list[str]:
-    """What it comes to, in words."""
-    lines = [f"as it was, {percent(found.share)} of its continuations are right"]
+def _lines(found: TurnExplanation) -> Iterator[str]:
+    yield f"as it was, {percent(found.share)} of its continuations are right"
     if not any(one.matters for one in found.parts):
-        lines.append("cannot say that any part matters: no change is beyond chance")
-    lines += [f"{one.part} matters: {percent(one.share)} with {one.instead}" for one in found.parts if one.matters]
-    return lines + [f"cannot say: {line}" for line in found.unknown]
+        yield "cannot say that any part matters: no change is beyond chance"
+    yield from (f"{one.part} matters: {percent(one.share)} with {one.instead}" for one in found.parts if one.matters)
+    yield from (f"cannot say: {line}" for line in found.unknown)

@@ -11,24 +11,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rlf.apps.evaluate.advantage import AdvantageReason, explain_advantage
+from rlf.apps.evaluate.advantage import AdvantageReason, TermPart, explain_advantage, term_parts
 from rlf.apps.evaluate.branches import Branches, BranchPoint, play_points, read_trajectory
+from rlf.apps.evaluate.findings import Findings
 from rlf.apps.evaluate.orders import TermOrder, find_orders, order_words
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import TRAIN, StoredTrajectory, TrajectoryFilter
-from rlf.reports.pages.chart import Chart, Line, draw
-from rlf.reports.pages.render import render
-from rlf.reports.sheets import Sheet, decimal, percent, points, points_range, sheet_table
+from rlf.reports.pages.chart import Chart, Line
+from rlf.reports.sheets import Sheet, decimal, percent, points, points_range
 from rlf.reports.statistics import Interval, wilson_interval
 from rlf.rollout.rollout import Prefix
 from rlf.runs.place import open_reader
 from rlf.types import Trajectory, Turn
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 CONFIDENCE = 0.95
 """That no turn is named by chance, all turns of the trajectory together."""
@@ -62,16 +58,6 @@ class TurnWorth:
 
 
 @dataclass(frozen=True, slots=True)
-class TermShare:
-    """One term of the reward."""
-
-    term: str
-    value: float | None
-    weight: float
-    contribution: float
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation(Jsonable):
     """Why a trajectory ended as it did, and what it was worth."""
 
@@ -80,7 +66,7 @@ class Explanation(Jsonable):
     """The model that played the continuations: `RUN@STEP`."""
     success: float
     reward: float | None
-    terms: tuple[TermShare, ...]
+    terms: tuple[TermPart, ...]
     group: tuple[float | None, ...]
     """Rewards of the trajectories of the same task in its step, its own included."""
     orders: tuple[TermOrder, ...]
@@ -128,9 +114,7 @@ def explain(
         target=played[0].target,
         success=success,
         reward=stored.summary.reward,
-        terms=tuple(
-            TermShare(score.term, score.value, score.weight, score.contribution) for score in stored.scored.scores
-        ),
+        terms=term_parts(stored.scored),
         group=tuple(one.summary.reward for one in group),
         orders=find_orders(group),
         advantage=explain_advantage(run_id, runs_folder, point.step, point.k) if point.phase == TRAIN else None,
@@ -190,28 +174,14 @@ def show_turn(turn: Turn, answer: str | None = None) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-def explanation_view(found: Explanation) -> RenderableType:
-    """For the terminal."""
-    from rich.console import Group
-    from rich.text import Text
-
-    return Group(sheet_table(worth_sheet(found)), Text(), *(Text(line) for line in explanation_lines(found)))
-
-
-def explanation_page(found: Explanation) -> str:
-    """As one page, with the chance of success after each turn as a curve."""
-    of = found.of
-    return render(
-        "sheets.html",
-        title=f"why {of.phase} {of.step}, {of.k} of {of.run}",
-        lines=list(explanation_lines(found)),
-        charts=[draw(success_chart(found))],
-        sheets=[worth_sheet(found)],
-    )
+def show_explanation(found: Explanation) -> Findings:
+    """For people, with the chance of success after each turn as a curve."""
+    of, lines = found.of, list(_lines(found))
+    title = f"why {of.phase} {of.step}, {of.k} of {of.run}"
+    return Findings(title, [_sheet(found)], lines, charts=[_chart(found)])
 
 
-def worth_sheet(found: Explanation) -> Sheet:
-    """What each turn changed, as a table."""
+def _sheet(found: Explanation) -> Sheet:
     rows = tuple(
         (
             str(one.turn),
@@ -226,8 +196,7 @@ def worth_sheet(found: Explanation) -> Sheet:
     return Sheet("Chance of success", note, ("turn", "what it did", "before", "after", "change"), rows)
 
 
-def success_chart(found: Explanation) -> Chart:
-    """The chance of success after each turn, as a curve with 95 % intervals."""
+def _chart(found: Explanation) -> Chart:
     first = found.turns[0].before if found.turns else found.success
     places = [(0.0, first), *((float(one.turn), one.after) for one in found.turns)]
     num = found.num_samples
@@ -236,8 +205,7 @@ def success_chart(found: Explanation) -> Chart:
     return Chart("Chance of success after each turn", (Line("success", 0, tuple(places), tuple(band)),), share=True)
 
 
-def explanation_lines(found: Explanation) -> Iterator[str]:
-    """What decided, and how scores became an advantage, in words."""
+def _lines(found: Explanation) -> Iterator[str]:
     end = "right" if found.success >= 1.0 else "wrong"
     if found.decided is None:
         yield f"it ended {end}; cannot say which turn decided: no change is large and beyond chance"
