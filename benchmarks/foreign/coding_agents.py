@@ -75,10 +75,11 @@ AGENTS: dict[str, tuple[str, dict[str, str], tuple[str, dict[str, str]]]] = {
         ("bash", {"command": "echo Paris", "description": "d"}),
     ),
     "codex": (
-        f"{NODE}/codex exec --skip-git-repo-check -m policy -c model_provider=rlf -c model_providers.rlf.name=rlf "
+        f"{NODE}/codex exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox -m policy "
+        "-c features.multi_agent=false -c web_search=disabled -c model_provider=rlf -c model_providers.rlf.name=rlf "
         "-c model_providers.rlf.base_url={{ session.url }} -c model_providers.rlf.env_key=OPENAI_API_KEY {{ prompt }}",
         {},
-        ("shell", {"command": "echo Paris"}),
+        ("exec_command", {"cmd": "echo Paris"}),
     ),
     "mini": (
         f"{PYTHON}/mini -t {{{{ prompt }}}} -y --exit-immediately -m openai/policy",
