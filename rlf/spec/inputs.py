@@ -30,6 +30,7 @@ from rlf.spec.model_files import folder_on_disk, named_folder, read_config, read
 from rlf.spec.models import DataSource
 from rlf.spec.nodes import KeyPath, find
 from rlf.spec.paths import (
+    TEACHER,
     declared_files,
     env_files,
     identity,
@@ -73,6 +74,7 @@ def look(loaded: LoadedSpec, read: Datasets | None = None) -> InputReport:
     read = {} if read is None else read
     train = _read_tasks(loaded, "train", read, faults)
     evaluation = _read_tasks(loaded, "eval", read, faults)
+    faults += _check_teacher(loaded)
     about_model = [*_check_model(loaded)] or [*_check_sight(loaded)] or [*_check_chat(loaded)]
     sizes = None
     if not about_model and train and loaded.is_sound(*MEASURED):
@@ -144,8 +146,16 @@ def _about_data(loaded: LoadedSpec, name: str, fault: Fault) -> Fault:
 
 @reads("model.path")
 def _check_model(loaded: LoadedSpec) -> list[Fault]:
-    path: KeyPath = ("model", "path")
-    folder = named_folder(loaded.spec.model.path)
+    return _check_folder(loaded, ("model", "path"), loaded.spec.model.path)
+
+
+@reads("train.algorithm")
+def _check_teacher(loaded: LoadedSpec) -> list[Fault]:
+    return _check_folder(loaded, TEACHER, getattr(loaded.spec.train.algorithm, TEACHER[-1], None))
+
+
+def _check_folder(loaded: LoadedSpec, path: KeyPath, name: str | None) -> list[Fault]:
+    folder = None if name is None else named_folder(name)
     if folder is None:
         return []
     shown = shown_path(folder)

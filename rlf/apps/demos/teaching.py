@@ -7,7 +7,7 @@ policy's own prompt token for token (renamed tools, an agent, several contexts),
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.errors import RlfError
 from rlf.rollout.loop import with_observation
+from rlf.spec.model_files import folder_on_disk
 from rlf.training.batch import Batch, TeacherRows
 from rlf.training.harness import Harness
 from rlf.types.score import Scored
@@ -87,13 +88,23 @@ class Teaching:
         return self._solutions.get(_PASS.sub("", task.id)) or self._solutions.get(task.question, "")
 
 
+def find_other_tokens(model: str, teacher: str) -> Iterator[str]:
+    """Why a teacher cannot read a model's tokens, as far as both are on this machine."""
+    folder = None if folder_on_disk(teacher) is None else folder_on_disk(model)
+    if folder is not None:
+        try:
+            find_teacher(teacher, load_tokenizer(str(folder)))
+        except RlfError as error:
+            yield str(error)
+
+
 def find_teacher(path: str, tokenizer: PreTrainedTokenizerBase) -> str:
     """The folder or id of a teacher. Raises RlfError for one that writes texts with other tokens than the policy."""
     found = path if not path.startswith(BUILTIN) else str(builtin_path(path.removeprefix(BUILTIN)))
     if load_tokenizer(found).get_vocab() != tokenizer.get_vocab():
         raise RlfError(
-            f"train.algorithm.teacher: {path!r} has another vocabulary than the policy, so that it cannot say how "
-            "likely the policy's tokens are. Write a model of the same family, or let it play: `rlf demos --teacher`."
+            f"{path}: has another vocabulary than the policy, so that it cannot say how likely the policy's tokens "
+            "are. Write a model of the same family, or let it play: `rlf demos --teacher`."
         )
     return found
 

@@ -14,7 +14,7 @@ from rlf.engines.engine import SERVED, Engine, HostSettings
 from rlf.plan.estimate import EngineReport
 from rlf.plan.warnings import Unread, find_written
 from rlf.spec.engines import Feature
-from rlf.spec.paths import SOLUTIONS
+from rlf.spec.paths import SOLUTIONS, TEACHER
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -69,9 +69,10 @@ class Local(Engine):
             yield from find_written(loaded, Unread(("engine",), ("threads",), "device is cuda. Remove it."))
 
     def try_out(self, loaded: LoadedSpec) -> tuple[list[Fault], list[Fault]]:
-        """Faults of demonstrations: rows that are none, or that the model's chat format does not write."""
-        solutions, faults = getattr(loaded.spec.train.algorithm, "demonstrations", None), list[Fault]()
-        if loaded.spec.data.demonstrations is None and solutions is None:
+        """Faults of demonstrations, which may be no rows or not writable in the model's format; and of a teacher."""
+        estimator, faults = loaded.spec.train.algorithm, list[Fault]()
+        solutions, teacher = (getattr(estimator, path[-1], None) for path in (SOLUTIONS, TEACHER))
+        if loaded.spec.data.demonstrations is None and solutions is None and teacher is None:
             return [], []
         from rlf.training.harness import import_app
 
@@ -85,6 +86,9 @@ class Local(Engine):
                 import_app(".".join(SOLUTIONS), "demos", "rows").load_solutions(solutions)
         except RlfError as error:
             faults.append(loaded.fault(SOLUTIONS, str(error)))
+        if teacher is not None:
+            found = import_app(".".join(TEACHER), "demos", "teaching").find_other_tokens
+            faults += [loaded.fault(TEACHER, words) for words in found(loaded.spec.model.path, teacher)]
         return faults, []
 
     def report(

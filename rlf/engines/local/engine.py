@@ -249,6 +249,9 @@ class Trainer:
         batch = batch.to(self._host.model.device)
         with stage(f"update {step}"):
             result = await self._host.change_weights(partial(self._updater.update, batch, step), step)
+        if result.metrics.get("teacher/taught") == 0:
+            text = f"step {step}: the teacher was shown nothing of any trajectory; the policy learned nothing"
+            self._emit(Notice("warning", text, {"step": step}))
         if self._collector.imitates(step) and (step in self._due_steps or not self._collector.imitates(step + 1)):
             await self._measure_heldout(result.metrics)
         return result

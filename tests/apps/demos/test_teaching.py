@@ -190,7 +190,7 @@ def test_a_teacher_with_other_tokens_is_refused(tmp_path):
     tokenizer = load_tokenizer(TINY)
     assert find_teacher("builtin:tiny", tokenizer) == TINY
     tokenizer.add_tokens(["<another>"])
-    with pytest.raises(RlfError, match=r"train\.algorithm\.teacher: 'builtin:tiny' has another vocabulary"):
+    with pytest.raises(RlfError, match="builtin:tiny: has another vocabulary"):
         find_teacher("builtin:tiny", tokenizer)
 
 
@@ -199,10 +199,17 @@ def test_a_teacher_with_other_tokens_is_refused(tmp_path):
     [
         (["train.algorithm={kind: distillation, failures: false}"], "see nothing new"),
         (["train.algorithm={kind: distillation, demonstrations: nowhere.jsonl}"], "demonstrations: nowhere.jsonl"),
+        (["train.algorithm={kind: distillation, teacher: ./missing}"], "missing: no such folder"),
+        (["train.algorithm={kind: distillation, teacher: OTHER}"], "has another vocabulary"),
         (["train.algorithm=distillation", "+train.kl.sync_every=2", "+model.lora={rank: 4}"], "has no adapters"),
     ],
 )
-def test_a_teacher_that_cannot_teach_is_a_fault_of_the_spec(overrides, words):
+def test_a_teacher_that_cannot_teach_is_a_fault_of_the_spec(overrides, words, tmp_path):
+    tokenizer = load_tokenizer(TINY)
+    tokenizer.add_tokens(["<another>"])
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    overrides = [text.replace("OTHER", str(tmp_path)) for text in overrides]
     with pytest.raises(SpecError, match=words):
         check_spec([SPEC], overrides)
 
