@@ -314,7 +314,9 @@ def verdicts_of(name: str, project: Project) -> Iterator[tuple[str, str]]:
         python = install(project, name, release)
         if python is None:
             yield f"{name} {release}", "not there: its packages cannot be installed"
-        elif (found := versions(python, project)) != seen:
+        elif (found := versions(python, project)) == seen:
+            yield f"{name} {release}", f"the same releases  [{found}]"
+        else:
             seen = found
             for example in project.examples:
                 yield f"{name} {release} {example.name}", f"{play_apart(example, python)}  [{found}]"
