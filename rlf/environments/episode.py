@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import pickle
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
@@ -43,7 +44,7 @@ _MAX_FIRST_STATES = 64
 class _First(NamedTuple):
     """A world as a task's first reset left it."""
 
-    taken: Any
+    taken: bytes
     said: str | None
     state: str
     """Hash; empty where the world shows none."""
@@ -68,7 +69,7 @@ class FirstStates:
             return await self._take(world, task, seed), True
         if (first := await asyncio.shield(known)) is None:  # the first one's reset failed, or it has no copy
             return await world.reset(task, seed), True
-        await world.restore(first.taken)
+        await world.restore(pickle.loads(first.taken))
         is_same = not first.state or first.state == hash_state(plain_state(await world.state()))
         if not is_same:
             self._end_copies("restore leads to another state than reset")
@@ -84,7 +85,7 @@ class FirstStates:
             try:
                 if (taken := await world.snapshot()) is not None:
                     state = hash_state(plain_state(await world.state())) if world.shows_state else ""
-                    first = _First(taken, said, state)
+                    first = _First(pickle.dumps(taken), said, state)  # what the world changes is no part of it
             except Exception as fault:  # noqa: BLE001 - the user's own code, and the world itself is sound
                 self._end_copies(f"snapshot: {words_of(fault)}")
             return said

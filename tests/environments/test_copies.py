@@ -56,6 +56,21 @@ class Raises(Ledger):
         raise RuntimeError("no copies today")
 
 
+class Shares(Ledger):
+    state = None
+
+    def snapshot(self):
+        return self.items
+
+    def restore(self, snapshot):
+        self.items = snapshot
+
+
+class Holds(Ledger):
+    def snapshot(self):
+        return lambda: self.items
+
+
 class Plain(Ledger):
     snapshot = None
 
@@ -117,8 +132,18 @@ def test_a_task_is_reset_once_and_its_other_worlds_are_the_same(tmp_path, isolat
     assert copied == alone and (num_alone, num - num_alone) == (NUM * len(TASKS), len(TASKS))
 
 
+def test_a_copy_holds_nothing_of_the_world_that_goes_on(tmp_path):
+    env = python(tmp_path, "Shares", isolation="inline")
+    assert begin(tmp_path, env) == (begin(tmp_path, env, copies=False)[0], len(TASKS))
+
+
 @pytest.mark.parametrize(
-    ("name", "words"), [("Forgets", "restore leads to another state"), ("Raises", "snapshot: RuntimeError: no copies")]
+    ("name", "words"),
+    [
+        ("Forgets", "restore leads to another state"),
+        ("Raises", "snapshot: RuntimeError: no copies"),
+        ("Holds", "snapshot: "),
+    ],
 )
 def test_copies_that_are_not_the_world_are_found_before_it_is_played(tmp_path, caplog, name, words):
     alone, _ = begin(tmp_path, python(tmp_path, name), copies=False)
