@@ -132,7 +132,7 @@ def _iterate_rows(path: str, config: str | None, split: str, limit: int | None) 
         except OSError as error:
             raise fail(Place(shown), "", f"cannot be read: {error.strerror}. Check its permissions.") from error
     if file.is_absolute() or file.exists():
-        how = (file.is_file() and find_form(file)) or "Convert it."
+        how = "Name a file in it." if file.is_dir() else (file.is_file() and find_form(file)) or "Convert it."
         message = f"this is not a data file; expected one that ends in {', '.join(READERS)}. {how}"
         raise fail(Place(shown), "", message)
     return islice(read_hub(path, config, split), limit)

@@ -172,7 +172,7 @@ def literal_keys_of(item: Node) -> Iterator[Fault]:
             yield from _in_address(child)
         elif key in SECRET_FIELDS:
             yield from _in_fields(child, SECRET_FIELDS[key])
-        if key in ("url", "headers", "env"):
+        if key in ("url", "headers", "env", "prompt"):
             from rlf.spec.mistaken import filled_in_by_others
 
             yield from filled_in_by_others(key, child)

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from rlf.core import Fault, UnknownKind, nearest
 from rlf.core.kinds import Kind
-from rlf.core.mistakes import explain
+from rlf.core.mistakes import explain, known
 from rlf.spec.aliases import NEAR_MISSES, foreign_names, unknown_key
 from rlf.spec.facts import field_doc
 from rlf.spec.layers import BARE_KINDS
@@ -135,10 +135,11 @@ def _missing_fault(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
         return node.fault(f"got a list of {len(node.items)}; expected at least {path[-1] + 1} items. Add the others.")
     kinds = known_kinds(model, root, path) or known_kinds(model, root, (*path, "kind"))
     where: tuple[Key, ...] = (*node.path, path[-1])
+    usual = value_at(LEAST, (*path, "kind")) or _own_kind(node, kinds)
+    words = missing(path[-1], doc_at(model, root, path), kinds, usual)
+    form = known("missing").get(dotted(where), f"{path[-1]}: ...")
     return Fault(
-        node.key_place if node.path else node.place,
-        dotted(where),
-        missing(path[-1], doc_at(model, root, path), kinds, value_at(LEAST, (*path, "kind")) or _own_kind(node, kinds)),
+        node.key_place if node.path else node.place, dotted(where), words.replace(f"`{path[-1]}: ...`", f"`{form}`")
     )
 
 

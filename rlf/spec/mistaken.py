@@ -51,7 +51,7 @@ def syntax_fault(error: yaml.YAMLError, place: Callable[[yaml.Mark], Place], pat
             message = f"not YAML: `{found[0]}` within braces needs quotes. Write `{json.dumps(found[0])}`."
             return Fault(place(here), path, message)
     before_value, value = _ENTRY.match(line).group("before", "value")  # type: ignore[union-attr]  # matches any line
-    is_text = bool(before_value.strip("- ")) and ": " in value
+    is_text = bool(before_value.strip("- ")) and ": " in value and value[:1] not in "{["
     begin = _mark(here.line, len(before_value)) if is_text else here
     meant, above_spaces = nearly_an_entry(first), len(above) - len(above.lstrip())
     holds = {"colon": is_text, "below": here.line > start.line, "indented": above.strip(), "nearly": meant}
