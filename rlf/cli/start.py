@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -17,6 +18,7 @@ def main() -> None:
     """Loads the commands and runs the one that is asked for."""
     gc.set_threshold(_LOADED, *gc.get_threshold()[1:])
     gc.callbacks.append(_settle)
+    atexit.register(gc.freeze)  # at its end Python looks through all that is left for cycles, a tenth of a check's time
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave_at_once)
     from rlf.cli.main import main as run
