@@ -53,7 +53,7 @@ def try_page(page: Path, folder: Path) -> list[tuple[str, str, float]]:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     write_files_of(text, folder)
     lines = list(commands_of(text))
-    run = next((at for at, line in enumerate(lines) if line.startswith(("rlf run", "rlf climb"))), len(lines))
+    run = next((at for at, line in enumerate(lines) if line.startswith(("rlf run ", "rlf climb "))), len(lines))
     if any("latest" in line for line in lines[:run]):
         lines = [_FIRST] * (1 + any("latest~1" in line for line in lines[:run])) + lines
     done, at = list[tuple[str, str, float]](), folder

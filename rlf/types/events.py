@@ -167,11 +167,7 @@ METRICS: tuple[Metric, ...] = (
         "share",
         "Of what a trained term pays, the share that a hidden term refuses: mean over the groups of the step.",
     ),
-    Metric(
-        "gap/<hidden>/<term>/low",
-        "share",
-        "With 95 %, at every step at once: what its expected value was above at some step so far.",
-    ),
+    Metric("gap/<hidden>/<term>/low", "share", "With 95 %, at every step at once: what its expected value was above."),
     Metric("gap/<hidden>/<term>/high", "share", "In the same way, what it was below; 1 where little is known."),
     Metric(
         "solve/<measure>",
@@ -206,11 +202,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("tools/parse_failure/<class>", "failures", "Texts that look like calls and could not be read as such."),
     Metric("tools/repaired/<repair>", "calls", "Calls that were run after this repair."),
     Metric("tools/coerced", "calls", "Calls whose arguments were made to fit inputSchema, as `coerce: safe` allows."),
-    Metric(
-        "tools/<tool>/cost_usd",
-        "US dollars",
-        "What calls of the tool cost, failed and repeated requests included, as the servers report or by `prices`.",
-    ),
+    Metric("tools/<tool>/cost_usd", "US dollars", "What its calls cost, failed ones too, as reported or by `prices`."),
     Metric("env/score/<name>", "", "A world's score of that name, mean over the trajectories that it scored."),
     Metric("env/failed/<phase>", "trajectories", "Trajectories whose world failed in that phase; none has a reward."),
     Metric("env/world_s", "seconds", "Time that a world took for a whole trajectory, mean."),
