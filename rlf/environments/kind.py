@@ -10,8 +10,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime
-from time import time
 from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
@@ -259,7 +257,6 @@ def read_document(document: Mapping[str, Any]) -> ToolDescription:
 _MAX_LINES = 20
 _MAX_VALUE_CHARS = 80
 _ABSENT = object()
-_DAY_S = 86400
 
 
 def plain_state(state: Any) -> Any:
@@ -270,42 +267,6 @@ def plain_state(state: Any) -> Any:
 def hash_state(state: Any) -> str:
     """sha256 of a plain state: equal for equal states, on any machine."""
     return hash_bytes(json.dumps(state, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
-
-
-def equal_but_drawn(state: Any, goals: Sequence[Any]) -> bool:
-    """Whether a plain state is the first goal, where only texts and numbers that all goals share are compared,
-    and no times of writing."""
-    if len(goals) > 1:
-        shared = {one for one in set.intersection(*(set(_iterate_values(goal)) for goal in goals)) if not _is_now(one)}
-        state, goals = _mark_others(state, shared), [_mark_others(goals[0], shared)]
-    return hash_state(state) == hash_state(goals[0])
-
-
-def _iterate_values(state: Any) -> Iterator[str | float]:
-    if isinstance(state, dict):
-        yield from state
-    if isinstance(state, dict | list):
-        for one in state.values() if isinstance(state, dict) else state:
-            yield from _iterate_values(one)
-    elif isinstance(state, str | int | float) and not isinstance(state, bool):
-        yield state
-
-
-def _is_now(value: Any) -> bool:
-    """Whether it may be the time of writing, which two goals that are played within a second share."""
-    if isinstance(value, str):
-        return len(value) > 10 and value[:10] in (f"{datetime.now(zone):%Y-%m-%d}" for zone in (None, UTC))
-    return any(abs(value / unit - time()) < _DAY_S for unit in (1, 1000))
-
-
-def _mark_others(state: Any, shared: Collection[Any]) -> Any:
-    """The state with one mark for all other texts and numbers, mappings as pairs: keys may be among them."""
-    if isinstance(state, dict):
-        pairs = [[_mark_others(key, shared), _mark_others(one, shared)] for key, one in state.items()]
-        return {"": sorted(pairs, key=json.dumps)}
-    if isinstance(state, list):
-        return [_mark_others(one, shared) for one in state]
-    return state if state is None or isinstance(state, bool) or state in shared else {}
 
 
 def describe_difference(before: Any, after: Any) -> str:

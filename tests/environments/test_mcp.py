@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from rlf.apps.imports.worlds import import_world
 from rlf.core import RlfError
 from rlf.environments import EnvSpec
-from rlf.environments.kind import equal_but_drawn
+from rlf.environments.instances import equal_but_drawn
 from rlf.environments.playing import follow, open_bench
 from rlf.types import Message, Outcome, Task, ToolCall
 

@@ -151,9 +151,9 @@ async def check_grader(subject: TrialWorld) -> tuple[Sign, str]:
                     return _FAILED, f"a call of {tool.name} alone raises the reward. Hide it from the policy"
                 if gold and await _grades(subject, at, call, is_doubtful=is_doubtful):
                     return _FAILED, f"{tool.name} shows the policy its reward. Hide it from the policy"
-        if (call := await _find_retarget(subject, tool)) is not None:
+        if (retarget := await _find_retarget(subject, tool)) is not None:
             words = "another task's solution earns the maximum. Hide it from the policy"
-            return _FAILED, f"{tool.name} sets what is rewarded: after {name_action(call)} {words}"
+            return _FAILED, f"{tool.name} sets what is rewarded: after {name_action(retarget)} {words}"
     return _OK, "no tool shows or sets the reward"
 
 
