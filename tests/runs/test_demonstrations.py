@@ -96,9 +96,16 @@ def test_the_supervised_loss_is_the_cross_entropy_of_what_the_turns_say(shown, t
     assert step.metrics["loss/policy"] == pytest.approx(torch.cat(losses).mean().item(), rel=1e-4)
 
 
-@pytest.mark.parametrize("moment", ["step 2", "step 4"])
-def test_a_run_killed_among_demonstrations_or_after_resumes_to_the_same_numbers(shown, tmp_path, moment):
-    settings = [*QUICK, *shown_by(shown, learning_rate=1e-2), "+train.kl={coef: 0.1}", "train.loss.kind=gpg"]
+@pytest.mark.parametrize(
+    ("moment", "changed"),
+    [
+        ("step 2", "+train.kl={coef: 0.1}"),
+        ("step 4", "+train.kl={coef: 0.1}"),
+        ("step 4", "train.algorithm=distillation"),  # its teacher is the policy after the demonstrations
+    ],
+)
+def test_a_run_killed_among_demonstrations_or_after_resumes_to_the_same_numbers(shown, tmp_path, moment, changed):
+    settings = [*QUICK, *shown_by(shown, learning_rate=1e-2), changed, "train.loss.kind=gpg"]
     settings += ["train.prompts_per_step=2", "rollout.num_generations=4", "checkpoint.every=1"]
     from .conftest import SMALL
 
@@ -119,7 +126,7 @@ def weights_and_numbers(folder, run_id):
     with open_lineage(folder) as store:
         reader = Reader(store)
         steps = [
-            (s.step, {n: v for n, v in s.metrics.items() if n.startswith(("loss/", "policy/", "reward/"))})
+            (s.step, {n: v for n, v in s.metrics.items() if n.startswith(("loss/", "policy/", "reward/", "teacher/"))})
             for s in reader.steps(run_id)
         ]
         saved = reader.checkpoints(run_id)[-1].path
