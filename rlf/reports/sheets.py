@@ -216,11 +216,7 @@ def letters_for(num: int) -> list[str]:
 
 def visible(text: str) -> str:
     """Text that a model or a tool wrote, made harmless: control and direction characters show as `\\x1b`."""
-    return _UNSAFE.sub(lambda match: _escape_code(ord(match.group())), text)
-
-
-def _escape_code(code: int) -> str:
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return _UNSAFE.sub(lambda found: (r"\x%02x" if found[0] < "\u0100" else r"\u%04x") % ord(found[0]), text)
 
 
 # A renderable with a mark before every line, so that who wrote a text shows without colour.

@@ -98,7 +98,9 @@ async def open_text_players(
         raise RlfError(PLAYED_BY_AGENT)
     # The format is the server's own: a stand-in takes its place, which renders and reads nothing.
     plain = spec.model_copy(update={"chat": ChatSpec(format="hermes")})
-    harness = build_harness(plain, stand_in("hermes").tokenizer, notify, traffic, count_tokens=_estimate_tokens)
+    harness = build_harness(  # a token of the server's tokenizer, which is unknown, counts as four bytes
+        plain, stand_in("hermes").tokenizer, notify, traffic, count_tokens=lambda text: len(text.encode()) // 4 + 1
+    )
     room = asyncio.Semaphore(spec.rollout.max_concurrency)
     text_calls = TextCalls(AUTO, harness.tools.descriptions)
     pool = await open_pool([endpoint])
@@ -125,11 +127,6 @@ async def open_text_players(
             yield harness, player_of
     finally:
         await pool.close()
-
-
-def _estimate_tokens(text: str) -> int:
-    """Tokens of a text, for budgets of results: about four bytes each, since the server's tokenizer is unknown."""
-    return len(text.encode()) // 4 + 1
 
 
 def save_trajectories(
