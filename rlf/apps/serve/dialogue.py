@@ -119,6 +119,8 @@ class Dialogue:
         self.tokenizer = tokenizer
         self.memory: RecentValues[SampledTurn] = RecentValues(_MAX_TOKENS)
         self.conversations: RecentValues[StoredConversation] = RecentValues(_MAX_CHARS)
+        self.is_own = False
+        """Whether all that is remembered is one trajectory's."""
         try:
             self._bound = lru_cache(maxsize=64)(partial(_open_format, chat_format, tokenizer, thinking_tag))
             self._has_format = bool(self._bound("[]"))
@@ -161,6 +163,8 @@ class Dialogue:
         """Keeps the tokens of a turn, for the conversation that continues from it. Arguments as of `encode`."""
         history = [*checked, checked_message(answer, len(checked))]
         self.memory.put(_history_key(history, tools), sampled, len(sampled.tokens))
+        if self.is_own:
+            self.memory.put(_history_key(history, tools, ids=False), sampled, len(sampled.tokens))
 
     def _continue_tokens(self, messages: list[dict[str, Any]], tools: Tools) -> list[int] | None:
         """The tokens of the last turn of the history and what follows them; None where it was not sampled here."""
@@ -168,7 +172,10 @@ class Dialogue:
         chat = self.chat(tools)
         if last_turn is None or chat is None:
             return None
-        sampled = self.memory.get(_history_key(messages[: last_turn + 1], tools))
+        history = messages[: last_turn + 1]
+        sampled = self.memory.get(_history_key(history, tools))
+        if sampled is None and self.is_own:  # ids tell apart what was sampled several times; a client may rename them
+            sampled = self.memory.get(_history_key(history, tools, ids=False))
         after = messages[last_turn + 1 :]
         if sampled is None or not after:
             return None
@@ -369,9 +376,16 @@ def _in_order(turn: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> 
     return [by_id[id_] for id_ in ids] if by_id.keys() == set(ids) and len(results) == len(ids) else None
 
 
-def _history_key(messages: Messages, tools: Tools) -> str:
-    """The words of a history, whatever else stands in it."""
-    parts = [(m["role"], m["content"], m.get("tool_calls", ())) for m in messages]
+def _history_key(messages: Messages, tools: Tools, *, ids: bool = True) -> str:
+    """The words of a history, whatever else stands in it. Args: ids: whether those of calls count too."""
+    parts = [
+        (
+            message["role"],
+            message["content"].strip() if message["role"] == "assistant" else message["content"],
+            [call if ids else call["function"] for call in message.get("tool_calls", ())],
+        )
+        for message in messages
+    ]
     return json.dumps([parts, dump_tools(tools)], sort_keys=True)
 
 

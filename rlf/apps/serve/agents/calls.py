@@ -92,7 +92,7 @@ class CallTree:
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
-        self._by_id: dict[str, Call] = {}
+        self._by_id: dict[str, tuple[Call, str]] = {}
 
     def place(self, prompt: Sequence[int], messages: Sequence[Message], tools: str) -> tuple[Call | None, str]:
         """The call that a prompt continues, with an empty reason or that of a branch; else None and why it is none."""
@@ -114,18 +114,35 @@ class CallTree:
     def add(self, call: Call) -> None:
         """Takes a call that was placed."""
         self.calls.append(call)
-        self._by_id |= dict.fromkeys(call.ids, call)
+        self._by_id |= {id_: (call, id_) for id_ in call.ids}
         if call.parent is not None:
             call.parent.num_children += 1
 
     def hear(self, messages: Sequence[Message]) -> int:
         """Takes the results of calls that a prompt holds; the number of those of calls that were not made here."""
-        results = [message for message in messages if message["role"] == "tool"]
-        for message in results:
-            call = self._by_id.get(message.get("tool_call_id", ""))
-            if call is not None:
-                call.results.setdefault(message["tool_call_id"], ToolResult(Outcome.OK, message["content"]))
-        return sum(message.get("tool_call_id", "") not in self._by_id for message in results)
+        unknown, asked = 0, list[Mapping[str, Any]]()
+        for message in messages:
+            asked = list(message.get("tool_calls", ())) if message["role"] == "assistant" else asked
+            if message["role"] != "tool":
+                continue
+            id_ = message.get("tool_call_id", "")
+            call, own = self._by_id.get(id_) or self._find_renamed(id_, asked)
+            if call is None:
+                unknown += 1
+            else:
+                call.results.setdefault(own, ToolResult(Outcome.OK, message["content"]))
+        return unknown
+
+    def _find_renamed(self, id_: str, asked: Sequence[Mapping[str, Any]]) -> tuple[Call | None, str]:
+        """The call, and its own id, that a client has given another one. Args: asked: calls as the client has them."""
+        given = next((each["function"] for each in asked if each["id"] == id_), None)
+        wanted = None if given is None else (given["name"], given["arguments"])
+        for call in reversed(self.calls):
+            for own, made in zip(call.ids, call.requested, strict=True):
+                if own not in call.results and (made.name, dict(made.arguments)) == wanted:
+                    self._by_id[id_] = call, own
+                    return call, own
+        return None, ""
 
     def take_result(self, made: ToolCall, result: ToolResult) -> bool:
         """Takes the result of a call that the agent made; whether the model asked for it."""

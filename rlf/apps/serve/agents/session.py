@@ -92,6 +92,7 @@ class Session:
         # tokens.
         self.dialogue = copy.copy(dialogue)
         self.dialogue.memory, self.dialogue.conversations = RecentValues(_MEMORY), RecentValues(_MEMORY)
+        self.dialogue.is_own = True
         self._agent = agent
         self._attempts: dict[bytes, Attempt] = {}
         self._num_attempts = 0

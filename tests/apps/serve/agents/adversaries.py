@@ -75,6 +75,18 @@ async def serializes_again(task: AgentTask, session: AgentSession) -> str:
     return str(message_of(await ask(session, [*task.messages, written, *results(message)]))["content"])
 
 
+async def renames_calls(task: AgentTask, session: AgentSession) -> str:
+    """Its framework gives calls ids of its own, puts spaces around texts, and writes arguments in its own way."""
+    messages: list[Any] = [*task.messages]
+    for turn in range(2):
+        message = message_of(await ask(session, messages))
+        for at, call in enumerate(message["tool_calls"]):
+            call["id"] = f"call-{turn}-{at}"
+            call["function"]["arguments"] = json.dumps(json.loads(call["function"]["arguments"]), indent=1)
+        messages += [{**message, "content": f" {message['content'] or ''}\n"}, *results(message)]
+    return str(message_of(await ask(session, messages))["content"])
+
+
 async def retries(task: AgentTask, session: AgentSession) -> str:
     """Its client gives a slow answer up and asks again, as the SDK does."""
     first = message_of(await ask(session, [*task.messages]))

@@ -128,6 +128,7 @@ def test_a_jump_of_the_clock_ends_no_trajectory(monkeypatch: pytest.MonkeyPatch)
     [
         ("plain", [CALL, CALL, ANSWER], ["first", "", ""]),
         ("serializes_again", [CALL, ANSWER], ["first", ""]),
+        ("renames_calls", [CALL, CALL, ANSWER], ["first", "", ""]),
         ("retries", [CALL, ANSWER], ["first", ""]),
         ("loses_its_stream", [ANSWER], ["first"]),
         ("samples_twice", [CALL, CALL, ANSWER], [calls.FIRST, "", calls.SAME_PROMPT]),
@@ -175,7 +176,10 @@ def test_a_trace_shows_what_each_call_continues(name: str, script: list[str], wa
     assert all(text.count(words) == wanted.count(words) for words in wanted if words)
 
 
-def test_results_stand_with_the_calls_that_they_answer() -> None:
+def test_results_stand_with_the_calls_that_they_answer_whatever_their_ids() -> None:
+    renamed, _ = play("renames_calls", [CALL, CALL, ANSWER])
+    assert [record.result.text for record in renamed.calls] == ["Paris is here."] * 2
+    assert renamed.world is not None and "results of unknown calls" not in (renamed.world.final_state or {})
     trajectory, _ = play("plain", [CALL, ANSWER])
     (record,) = trajectory.calls
     assert (record.call.name, record.result.text) == ("search", "Paris is here.")
