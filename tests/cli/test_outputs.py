@@ -34,7 +34,8 @@ def printed_names() -> Iterator[str]:
 
 
 def test_every_command_that_prints_json_has_a_schema() -> None:
-    by_parameter = {"run", "resume", "runs fork"}  # `watch` and `watch_sweep` print under the name that they are given
+    # `watch`, `watch_sweep` and `_print` of explanations print under the name that they are given
+    by_parameter = {"run", "resume", "runs fork", "why", "forecast"}
     assert set(printed_names()) | by_parameter == set(OUTPUTS)
     assert set(EVENTS) <= set(OUTPUTS)
 
