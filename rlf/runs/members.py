@@ -1,4 +1,4 @@
-"""Members of a sweep side by side, each in a process of its own: `python -m rlf.runs.members RUNS SWEEP NUMBER PARENT`.
+"""Members of a sweep side by side, each in a process of its own: `python -m rlf.runs.sweeps RUNS SWEEP NUMBER PARENT`.
 
 Each has cores, and where there are GPUs a GPU, of its own. Its numbers are those of a sweep that runs one after the
 other: it reads its plan from the lineage, as a sweep that is resumed does.
@@ -19,7 +19,6 @@ from rlf.core import process as stops
 from rlf.core.errors import RlfError
 from rlf.engines.engine import Engine
 from rlf.plan import Plan
-from rlf.processes.forking import die_with
 
 INTERRUPTED = 130
 """Exit code of a member that was stopped."""
@@ -70,7 +69,7 @@ def run_apart(
                 running[number] = (
                     place,
                     subprocess.Popen(
-                        [sys.executable, "-m", __name__, *words],
+                        [sys.executable, "-m", "rlf.runs.sweeps", *words],
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         env=os.environ | shown,
@@ -89,28 +88,3 @@ def run_apart(
             child.send_signal(signal.SIGINT)
         for _, child in running.values():
             child.wait()
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Runs, or continues, one member to its end; 0 unless it failed or was interrupted."""
-    from rlf.runs.sweeps import run_stored_member
-    from rlf.types.events import RunStatus
-
-    runs_folder, sweep_id, number, parent, *cores = arguments
-    die_with(int(parent))
-    if cores:
-        os.sched_setaffinity(0, map(int, cores))
-    stops.configure()
-    try:
-        with stops.heeded():
-            outcome = run_stored_member(Path(runs_folder), sweep_id, int(number))
-    except RlfError as error:
-        logger.error("member %s: %s", number, error)
-        return error.exit_code
-    if outcome.status is RunStatus.INTERRUPTED and outcome.spent is None:
-        return INTERRUPTED
-    return int(outcome.status is RunStatus.FAILED)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from rlf.lineage.run import Heartbeat, begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_to_json
 from rlf.processes.child import describe_exit
+from rlf.processes.forking import die_with
 from rlf.runs.changes import accept, as_they_are, find_changes, refuse_changes
 from rlf.runs.members import INTERRUPTED, find_gpus, refuse_too_many, run_apart
 from rlf.runs.place import check_runs_folder, open_lineage, open_reader
@@ -357,3 +360,25 @@ def _file_records(plans: Sequence[Plan]) -> tuple[FileRecord, ...]:
     """The files that any member was made from."""
     records = [FileRecord(file.role, file.path, file.sha256) for plan in plans for file in plan.files]
     return tuple({(record.role, record.path): record for record in records}.values())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs, or continues, one member to its end in this process; 0 unless it failed or was interrupted."""
+    runs_folder, sweep_id, number, parent, *cores = arguments
+    die_with(int(parent))
+    if cores:
+        os.sched_setaffinity(0, map(int, cores))
+    stops.configure()
+    try:
+        with stops.heeded():
+            outcome = run_stored_member(Path(runs_folder), sweep_id, int(number))
+    except RlfError as error:
+        logger.error("member %s: %s", number, error)
+        return error.exit_code
+    if outcome.status is RunStatus.INTERRUPTED and outcome.spent is None:
+        return INTERRUPTED
+    return int(outcome.status is RunStatus.FAILED)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
