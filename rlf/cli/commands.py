@@ -25,7 +25,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Train": {
         "run": "Train a model as a spec says.",
-        "climb": "Teach a model by the cheapest way that is enough: prompt, solutions, rewards.",
+        "climb": "Teach a model by the cheapest way that is enough: prompt, demonstrations, rewards.",
         "prompt": "Search system message and tool descriptions on a spec's tasks. Trains nothing.",
         "resume": "Continue a run or a sweep from its last checkpoint.",
     },

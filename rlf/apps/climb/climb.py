@@ -33,8 +33,6 @@ from rlf.types.events import EvaluationFinished, EventSink, RunEvent, RunStatus
 _KEY = "rlf climb"
 _PASSES, _PER_STEP, _LEAST_STEPS = 5, 32, 20
 """Of solutions that the spec does not set up as demonstrations: passes over them, of so many a step."""
-_MOSTLY = 0.5
-"""The share of questions that no sample solves, from which a teacher is asked before rewards."""
 _NO_DEMONSTRATIONS = "data.demonstrations=null"
 
 
@@ -155,7 +153,6 @@ class _Ladder:
             ("base", self._base),
             ("prompt", self._prompt),
             ("demonstrations", self._demonstrations),
-            ("distillation", self._distillation),
             ("rewards", self._rewards),
         ):
             try:
@@ -241,36 +238,16 @@ class _Ladder:
         shown = load_spec(list(self._files), list(self._overrides)).spec.data.demonstrations
         return shown is not None and Path(shown.path).exists()
 
-    def _distillation(self) -> Rung:
-        """The model so far as its own teacher, which sees the solutions: where groups fail throughout, rewards do not
-        teach."""
-        estimators, best = self.spec.engine.ESTIMATORS, self._best
-        if estimators is not None and "distillation" not in estimators:
-            raise _Skip(f"{self.spec.engine.TITLE} has no estimator that learns from a teacher")
-        if best is None or best.unsolved is None or best.unsolved < _MOSTLY:
-            solved = 1 - (0.0 if best is None else best.unsolved or 0.0)
-            raise _Skip(f"some sample solves {solved:.0%} of the questions, where rewards teach")
-        if self.spec.rollout.agent is not None:
-            raise _Skip("an agent writes the prompts")
-        shown, _ = self._declared()
-        teacher = json.dumps({"kind": "distillation", "demonstrations": shown["path"]})
-        return self._sample("distillation", [f"train.algorithm={teacher}"])
-
     def _rewards(self) -> Rung:
-        best = self._best
+        best, steps = self._best, self.spec.train.steps
         if best is not None and best.unsolved == 1:
             raise _Skip(
                 f"no question is solved by any of {self._options.samples} samples: there is nothing to strengthen"
             )
-        return self._sample("rewards", [])
-
-    def _sample(self, name: str, changes: Sequence[str]) -> Rung:
-        """A run from the best model so far, of the spec's steps that sample."""
-        steps = self.spec.train.steps
         if self._has_demonstrations():
             _, imitating = self._declared()
             steps = steps - imitating if imitating < steps else steps
-        return self._train(name, [_NO_DEMONSTRATIONS, f"model.path={self._model}", f"train.steps={steps}", *changes])
+        return self._train("rewards", [_NO_DEMONSTRATIONS, f"model.path={self._model}", f"train.steps={steps}"])
 
     def _evaluate(self, name: str, files: Sequence[Path], overrides: Sequence[str]) -> Rung:
         """The model so far, tried on the evaluation set. Stopped, the same call continues it."""

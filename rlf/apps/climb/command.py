@@ -39,7 +39,7 @@ def climb(
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Teach a model by the cheapest way that is enough: its prompt, demonstrations, itself as a teacher, rewards.
+    """Teach a model by the cheapest way that is enough: its prompt, then demonstrations, then rewards.
 
     Each rung is measured on the evaluation set; the first whose interval lies above the target is the last. The same
     command continues what was stopped.

@@ -54,8 +54,8 @@ def whole(tmp_path_factory):
 
 def test_a_rung_after_another_is_climbed_and_says_why_it_was_not_enough(whole):
     _, runs, done = whole
-    base, prompt, shown, taught, rewards = done.rungs
-    assert [rung.name for rung in done.rungs] == ["base", "prompt", "demonstrations", "distillation", "rewards"]
+    base, prompt, shown, rewards = done.rungs
+    assert [rung.name for rung in done.rungs] == ["base", "prompt", "demonstrations", "rewards"]
     assert done.reached is None and prompt.run_id is None and "no model rewrites prompts" in prompt.words
     assert "below the target of 100%. None of 2 samples solves" in base.words
     assert (shown.num_rollouts, shown.num_sampled) == (0, 0) and min(base.time_s, shown.time_s) > 0 == prompt.time_s
@@ -63,18 +63,12 @@ def test_a_rung_after_another_is_climbed_and_says_why_it_was_not_enough(whole):
     assert [runs_of(runs)[id_] for id_ in done.run_ids] == [
         ("search", "evaluation", 0),
         ("search-demonstrations", "local", 2),
-        ("search-distillation", "local", 1),
         ("search-rewards", "local", 1),
     ]
     with open_reader(runs) as reader:
-        plans = [reader.get_run(rung.run_id).record.plan["spec"] for rung in (taught, rewards)]
-    best = base
-    for rung, after in ((shown, plans[0]), (taught, plans[1])):
-        best = rung if rung.success >= best.success else best
-        assert after["model"]["path"] == (best.model or "builtin:tiny")
-    # half of the questions are unsolved: the policy that sees the demonstrations teaches
-    assert shown.unsolved >= 0.5 and taught.num_rollouts == 1 * 2 * 4
-    assert plans[0]["train"]["algorithm"]["demonstrations"].endswith("shown.jsonl")
+        began_with = reader.get_run(rewards.run_id).record.plan["spec"]["model"]["path"]
+    better = shown if shown.success >= base.success else base
+    assert began_with == (better.model or "builtin:tiny")
 
 
 def test_the_same_command_reads_what_is_done_and_trains_nothing_again(whole):
@@ -99,7 +93,7 @@ def climb_and_be_killed(overrides, runs, moment):
     up(overrides, runs, notify=notify)
 
 
-@pytest.mark.parametrize("moment", ["base:", "demonstrations: run", "distillation: run", "rewards: run"])
+@pytest.mark.parametrize("moment", ["base:", "demonstrations: run", "rewards: run"])
 def test_a_climb_killed_in_any_stage_comes_to_the_same_numbers(whole, tmp_path, moment):
     overrides, _, done = whole
     with Process(climb_and_be_killed, overrides, tmp_path / "runs", moment) as killed:
@@ -107,7 +101,7 @@ def test_a_climb_killed_in_any_stage_comes_to_the_same_numbers(whole, tmp_path, 
         assert killed.returncode == -signal.SIGKILL, errors
     assert numbers(up(overrides, tmp_path / "runs")) == numbers(done)
     kinds = sorted(name for name, *_ in runs_of(tmp_path / "runs").values())
-    assert kinds == ["search", "search-demonstrations", "search-distillation", "search-rewards"]  # each once
+    assert kinds == ["search", "search-demonstrations", "search-rewards"]  # each once
 
 
 def test_a_prompt_that_is_better_is_what_later_rungs_have(whole, tmp_path, monkeypatch):
@@ -120,9 +114,9 @@ def test_a_prompt_that_is_better_is_what_later_rungs_have(whole, tmp_path, monke
     monkeypatch.setattr(searching, "search", search)
     writer = EndpointSpec(url="http://127.0.0.1:9/v1", model="writer")
     done = up(FEW, tmp_path / "runs", replace(NEVER, writer=writer))
-    base, prompt, shown, taught, rewards = done.rungs
+    base, prompt, shown, rewards = done.rungs
     assert prompt.num_rollouts == 30 and prompt.run_id != base.run_id
-    assert taught.run_id is None and shown.run_id is None and "there are no demonstrations" in shown.words
+    assert shown.run_id is None and "there are no demonstrations" in shown.words
     with open_reader(tmp_path / "runs") as reader:
         plan = reader.get_run(rewards.run_id or prompt.run_id).record.plan["spec"]
     assert (plan["data"]["train"]["system"] == "Search first.") is (prompt.success >= base.success)
@@ -141,12 +135,3 @@ def test_a_spec_that_is_measured_by_nothing_is_refused(tmp_path):
     with pytest.raises(RlfError, match=r"has no `data\.eval`"):
         climb([tmp_path / "blind.yaml"], [], NEVER, runs_folder=tmp_path / "runs", command=[], notify=print)
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_teacher_is_not_asked_where_rewards_teach(tmp_path):
-    from rlf.apps.climb.climb import Rung, _Ladder, _Skip
-
-    ladder = _Ladder(SEARCH, with_demonstrations(tmp_path), NEVER, tmp_path / "runs", ["rlf"], lambda line: None)
-    ladder._best = Rung("base", "r", 0.4, 0.3, 0.5, 0.2, 0.1, 0, 0, 0.0, None, "")
-    with pytest.raises(_Skip, match="some sample solves 80% of the questions"):
-        ladder._distillation()
