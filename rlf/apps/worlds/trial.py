@@ -159,12 +159,13 @@ class Unfit(Exception):
 def first_difference(one: Played, other: Played) -> str:
     """Where two episodes part, in words."""
     pairs: list[tuple[str, Any, Any]] = [
+        ("failure", one.failure, other.failure),  # first: it is why what follows is missing
         ("the first words", one.observation, other.observation),
         ("the first state", one.first_state, other.first_state),
     ]
     for number, (a, b) in enumerate(zip_longest(one.steps, other.steps), start=1):
         pairs.append((f"step {number}", a, b))
-    pairs += [("scores", dict(one.scores), dict(other.scores)), ("failure", one.failure, other.failure)]
+    pairs.append(("scores", dict(one.scores), dict(other.scores)))
     name, a, b = next((pair for pair in pairs if pair[1] != pair[2]), ("nothing", None, None))
     if isinstance(a, Happened) and isinstance(b, Happened):
         a, b = (step.said if one.said != other.said else step for step, one, other in ((a, a, b), (b, a, b)))

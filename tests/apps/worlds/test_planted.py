@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.worlds.trial import first_difference
 from rlf.apps.worlds.worlds import examine_apart
 from rlf.core import RlfError
+from rlf.environments.playing import Played
 from rlf.runs.worlds import world_spec
 
 from . import ledgers, lockers, planted
@@ -73,3 +75,8 @@ def test_the_guide_counts_the_corpus_as_it_is():
     assert shown == {"check" if name == "refused" else name: num for name, num in counted.items()}
     assert f"**{counted.total()}**" in table
     assert f"sound worlds | {sum(len(module.SOUND) for module in CORPUS.values())} |" in table
+
+
+def test_an_episode_that_failed_differs_by_its_failure_first():
+    went, failed = Played("Go.", "{}", (), (("done", 1.0),), None), Played(None, "", (), (), "reset: it is full")
+    assert first_difference(went, failed) == "failure: None, then 'reset: it is full'"
