@@ -361,9 +361,9 @@ def as_input(batch: Batch, kind: str) -> AdvantageInput:
         weighted_BK = (values_BK * floats(batch.weights)).nan_to_num(0.0)
         terms = TermRewards(weighted_BK, ~values_BK.isnan(), floats(batch.weights))
     if kind == "mt_grpo":
-        turns = TurnRewards(
-            floats(batch.outcome), floats(batch.by_turn), torch.tensor(batch.num_turns), torch.tensor(batch.turns)
-        )
+        by_turn_BK, num_turns_B = floats(batch.by_turn), torch.tensor(batch.num_turns)
+        states_BK = torch.zeros(by_turn_BK.shape, dtype=torch.int64)  # not read by it
+        turns = TurnRewards(floats(batch.outcome), by_turn_BK, num_turns_B, torch.tensor(batch.turns), states_BK)
     return AdvantageInput(
         rewards_B=floats(batch.rewards),
         group_B=torch.tensor(batch.groups),

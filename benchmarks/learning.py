@@ -42,7 +42,8 @@ def name_settings() -> dict[str, tuple[str, ...]]:
     """
     from rlf.algo import ESTIMATORS
 
-    settings = {name: (f"train.algorithm={name}",) for name in ESTIMATORS.names()}
+    names = [name for name in ESTIMATORS.names() if not ESTIMATORS.get(name).needs_teacher]
+    settings = {name: (f"train.algorithm={name}",) for name in names}
     grpo, twice = "train.algorithm=grpo", "train.epochs=2"
     return settings | {
         "gae": ("train.algorithm=gae", "train.critic.learning_rate=1e-3"),

@@ -141,7 +141,7 @@ def test_a_folder_that_holds_something_is_left_alone(rlf: Rlf, tmp_path: Path) -
         (("a b",), "got the name 'a b'; expected letters, digits"),
         (
             ("mine", "--template", "serch"),
-            "unknown template 'serch'; did you mean 'search'? (known: code, judge, mcp, python, search, sql)",
+            "unknown template 'serch'; did you mean 'search'? (known: code, judge, mcp, python, search, shop, sql)",
         ),
     ],
 )
