@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -135,6 +136,15 @@ def _make_inferred_keys_optional(schema: dict[str, Any]) -> None:
     schema["required"] = [name for name in schema["required"] if name not in ("description", "inputSchema")]
 
 
+_KEYWORDS = re.findall(
+    r"\w+",
+    "additionalProperties allOf anyOf const default definitions dependentRequired deprecated description enum example "
+    "examples exclusiveMaximum exclusiveMinimum format items maxItems maxLength maximum minItems minLength minimum "
+    "multipleOf nullable oneOf pattern patternProperties prefixItems properties required title type uniqueItems",
+)
+"""Those of JSON Schema that others are misspelt from; a key that is like none is left to its writer."""
+
+
 class ToolDeclaration(StrictModel):
     """One tool, declared once for training, evaluation, rewards and use by hand."""
 
@@ -197,7 +207,13 @@ class ToolDeclaration(StrictModel):
             are_properties = "type" not in schema and schema and all(isinstance(one, dict) for one in schema.values())
             alone = f"; {', '.join(schema)} belong below `properties`" if are_properties else ""
             raise _faults_at(("type",), f"arguments are an object; write `type: object`{alone}")
-        names, required = list(schema.get("properties", ())), schema.get("required", ())
+        properties = schema.get("properties", {})
+        places: dict[tuple[str, ...], Any] = {("properties", name): part for name, part in properties.items()}
+        for place, part in {(): schema, **places}.items():
+            for key in part if isinstance(part, dict) else ():
+                if key not in _KEYWORDS and (meant := get_close_matches(key, _KEYWORDS, 1, 0.8)):
+                    raise _faults_at((*place, key), f"got {key!r}, no word of JSON Schema; write `{meant[0]}`")
+        names, required = list(properties), schema.get("required", ())
         for at, name in enumerate(required if closed(schema) != schema else ()):
             if name not in names:
                 message = f"got {name!r}, which is no property{nearest(name, names)} (known: {', '.join(names)})"
