@@ -297,11 +297,11 @@ class Outages:
     def _report_down(self, cause: MissingRewardCause, service: _Service) -> None:
         assert service.down_since is not None, f"{cause.name} is up"
         down_s = time.monotonic() - service.down_since
-        text = (
-            f"{cause.name} has been down for {down_s:.0f} s; {service.num_waiting} trajectories wait for it, at most "
-        )
+        num = service.num_waiting
+        waiting = "1 trajectory waits" if num == 1 else f"{num} trajectories wait"
+        text = f"{cause.name} has been down for {down_s:.0f} s; {waiting} for it, at most {self._patience_s:g} s in all"
         service.is_reported = True
-        self._notify("warning", f"{text}{self._patience_s:g} s in all (engine.outage_s). {last_error(cause)}")
+        self._notify("warning", f"{text} (engine.outage_s). {last_error(cause)}")
 
     def _give_up(self, cause: MissingRewardCause, service: _Service) -> None:
         if not service.is_given_up:

@@ -162,7 +162,9 @@ def test_a_row_that_a_term_cannot_score_is_no_outage_of_it() -> None:
 
 @pytest.mark.parametrize("is_back", [False, True])
 def test_a_trajectory_by_itself_waits_for_a_term_that_may_be_dropped_while_that_is_down(is_back: bool) -> None:
-    services, item = Outages(0.05, lambda *words: None, [DROPPED]), beside("a", ScoreState.UNANSWERED)
+    notices: list[str] = []
+    services = Outages(0.05, lambda level, text: notices.append(text), [DROPPED])
+    item = beside("a", ScoreState.UNANSWERED)
 
     async def refuse(broken: Broken, down: object) -> bool:
         return False
@@ -181,6 +183,7 @@ def test_a_trajectory_by_itself_waits_for_a_term_that_may_be_dropped_while_that_
     else:
         with pytest.raises(OutageError, match=r"reward term 'beside' has not answered for 0\.05 s"):
             asyncio.run(asyncio.wait_for(main(), 60))
+        assert "; 1 trajectory waits for it, at most 0.05 s in all" in notices[0]
 
 
 def test_what_fails_for_some_tasks_alone_is_not_down_whichever_came_last() -> None:
