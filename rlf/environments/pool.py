@@ -60,7 +60,8 @@ class WorldPool:
         """Those of the episodes that no trajectory has asked for yet."""
         self._closing: set[asyncio.Task[None]] = set()
         """Close episodes that gave way."""
-        self._close_faults: Counter[str] = Counter()
+        self.close_faults: Counter[str] = Counter()
+        """How often closes failed, by their fault."""
         self._firsts = FirstStates(are_copied=copies)
         self._permits = asyncio.Semaphore(spec.limits.max_concurrency)
         self._stack = AsyncExitStack()
@@ -82,7 +83,7 @@ class WorldPool:
         """Closes every world that is still open, then what they share."""
         await self._close_prepared()
         await asyncio.gather(*(episode.close() for episode in self._episodes.values()))
-        for fault, times in self._close_faults.items():
+        for fault, times in self.close_faults.items():
             if times > 1:
                 logger.warning("world %s: close: %s: %d times in all", self.spec.kind, fault, times)
         await self._detached.close()
@@ -137,8 +138,8 @@ class WorldPool:
         if self._episodes.get(trajectory_id) is episode:
             del self._episodes[trajectory_id]
         if fault is not None:
-            self._close_faults[fault] += 1
-            if self._close_faults[fault] == 1:
+            self.close_faults[fault] += 1
+            if self.close_faults[fault] == 1:
                 logger.warning("world %s: close: %s", self.spec.kind, fault)
 
     def _open(self, trajectory_id: str, task: Task) -> WorldEpisode:

@@ -123,6 +123,8 @@ async def check_leftovers(subject: TrialWorld) -> tuple[Sign, str]:
     """A world that was closed leaves no process, thread, descriptor, file or memory."""
     if "close" in subject.failed or "reset" in subject.failed:
         return Sign.UNKNOWN, "worlds do not begin, or do not close"
+    if faults := subject.bench.worlds.close_faults:
+        return Sign.FAILED, f"{faults.total()} episodes did not close: {next(iter(faults))}"
     places = [(0, _probe(subject, 0)), (0, "no-op")]
     async with own_temporary_folder() as folder:
         for _ in range(2):

@@ -14,6 +14,7 @@ from rlf.apps.worlds.policies import play_edges
 from rlf.apps.worlds.trial import (
     LATE,
     NEAR,
+    NO_CLOSE,
     ONE_WORLD,
     Check,
     Page,
@@ -157,6 +158,8 @@ async def _check_deadlines(subject: TrialWorld) -> tuple[Sign, str]:
     limits = subject.bench.spec.limits
     allowed = {"reset": limits.reset_s, "step": limits.step_s, "score": limits.score_s}
     late = [played.failure for played in subject.bench.played if played.failure and LATE in played.failure]
+    if NO_CLOSE in subject.bench.worlds.close_faults:
+        late.append(f"close, after an episode: {NO_CLOSE}")
     if late:
         return _FAILED, late[0]
     slowest = {name: max((one.seconds.get(name, 0.0) for one in subject.bench.played), default=0.0) for name in allowed}

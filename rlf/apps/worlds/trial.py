@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from rlf.apps.worlds.policies import panel, tool_calls
 from rlf.core.identity import hash_json
 from rlf.core.plain_json import Jsonable
+from rlf.environments.episode import CLOSE_S, describe_late
 from rlf.environments.playing import Action, Bench, Happened, Played, Policy, Ranges, follow
 from rlf.types import Task, ToolCall
 
@@ -18,6 +19,8 @@ NEAR = 1e-9
 ONE_WORLD = "`limits.max_concurrency` is 1, so that there is never a second world"
 LATE = "not finished within"
 """In the words of a failure: a deadline was missed."""
+NO_CLOSE = describe_late(TimeoutError(), CLOSE_S)
+"""The fault of a close that missed its deadline."""
 
 
 class Sign(StrEnum):
@@ -113,6 +116,9 @@ class TrialWorld:
         if played.failure is not None and LATE in played.failure:
             self.is_late = True
             raise Unfit(played.failure)
+        if NO_CLOSE in self.bench.worlds.close_faults:
+            self.is_late = True
+            raise Unfit(f"close, after an episode: {NO_CLOSE}")
         return played
 
     def scripts(self, at: int) -> dict[str, tuple[Action, ...]]:

@@ -458,6 +458,12 @@ class BreaksCloseUnopened(Depot):
         self.taken.clear()
 
 
+class BreaksCloseUsed(Depot):
+    def close(self):
+        if getattr(self, "taken", None):
+            raise OSError("the door is stuck")
+
+
 class BreaksScore(Depot):
     def score(self):
         return {"done": 1.0 / len(self.taken)}
@@ -478,6 +484,12 @@ class HangsStep(Depot):
 class HangsClose(Depot):
     def close(self):
         threading.Event().wait(30)
+
+
+class HangsCloseUsed(Depot):
+    def close(self):
+        if getattr(self, "taken", None):
+            threading.Event().wait(30)
 
 
 class HangsScore(Depot):
@@ -708,7 +720,7 @@ FAULTS: dict[str, str] = {
     **dict.fromkeys(["BreaksStep", "BreaksReply"], "steps"),
     **dict.fromkeys(["BreaksClose", "BreaksCloseUnopened"], "close"),
     "BreaksScore": "range",
-    **dict.fromkeys(["HangsReset", "HangsStep", "HangsScore", "HangsForSome"], "deadlines"),
+    **dict.fromkeys(["HangsReset", "HangsStep", "HangsScore", "HangsForSome", "HangsCloseUsed"], "deadlines"),
     "HangsClose": "close|deadlines",
     **dict.fromkeys(["FloodsResult", "FloodsWords"], "outputs"),
     **dict.fromkeys(["KilledReset", "KilledScore"], "contained"),
@@ -720,7 +732,7 @@ FAULTS: dict[str, str] = {
     **dict.fromkeys(["ToolDead", "ToolDeadSays", "ToolMisreads", "ToolLacks", "ToolWantsMore"], "tools"),
     **dict.fromkeys(["GraderTool", "GraderReward", "GraderByAnotherName", "GraderSets"], "grader"),
     **dict.fromkeys(["LeavesThreads", "LeavesChildren", "LeavesDescriptors", "LeavesFiles"], "leftovers"),
-    **dict.fromkeys(["LeavesMemory", "LeavesTasks"], "leftovers"),
+    **dict.fromkeys(["LeavesMemory", "LeavesTasks", "BreaksCloseUsed"], "leftovers"),
 }
 """By class the point that has to name it."""
 
