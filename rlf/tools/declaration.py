@@ -211,7 +211,7 @@ class ToolDeclaration(StrictModel):
         places: dict[tuple[str, ...], Any] = {("properties", name): part for name, part in properties.items()}
         for place, part in {(): schema, **places}.items():
             for key in part if isinstance(part, dict) else ():
-                if key not in _KEYWORDS and (meant := get_close_matches(key, _KEYWORDS, 1, 0.8)):
+                if key not in _KEYWORDS and (meant := get_close_matches(key, _KEYWORDS, 1, 0.85)):
                     raise _faults_at((*place, key), f"got {key!r}, no word of JSON Schema; write `{meant[0]}`")
         names, required = list(properties), schema.get("required", ())
         for at, name in enumerate(required if closed(schema) != schema else ()):
