@@ -38,6 +38,8 @@ CHAT = "chat"
 """The phase of a conversation that was saved."""
 BRANCH = "branch"
 """The phase of continuations of a trajectory of the run's parent."""
+BRANCH_SECTION = "branch"
+"""Of a recorded plan: what it is a branch of."""
 
 
 class ParentKind(StrEnum):

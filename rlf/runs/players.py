@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 EVALUATION_SECTION = "evaluation"
 """Of a recorded plan: what makes it an evaluation."""
-BRANCH_SECTION = "branch"
-"""Of a recorded plan: what it is a branch of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,9 +299,10 @@ class Outages:
         down_s = time.monotonic() - service.down_since
         num = service.num_waiting
         waiting = "1 trajectory waits" if num == 1 else f"{num} trajectories wait"
-        text = f"{cause.name} has been down for {down_s:.0f} s; {waiting} for it, at most {self._patience_s:g} s in all"
+        most = f"{self._patience_s:g} s in all (engine.outage_s)"
+        text = f"{cause.name} has been down for {down_s:.0f} s; {waiting} for it, at most {most}. {last_error(cause)}"
         service.is_reported = True
-        self._notify("warning", f"{text} (engine.outage_s). {last_error(cause)}")
+        self._notify("warning", text)
 
     def _give_up(self, cause: MissingRewardCause, service: _Service) -> None:
         if not service.is_given_up:

@@ -17,14 +17,14 @@ from rlf.core.errors import RlfError
 from rlf.core.identity import derive_seed
 from rlf.core.plain_json import Jsonable
 from rlf.engines.engine import HostSettings
-from rlf.lineage.records import BRANCH, StoredTrajectory
+from rlf.lineage.records import BRANCH, BRANCH_SECTION, StoredTrajectory
 from rlf.lineage.values import num_before
 from rlf.reports.statistics import Interval, wilson_interval
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Prefix, Rollout
 from rlf.runs.exports import trained_run
 from rlf.runs.place import open_reader
-from rlf.runs.players import BRANCH_SECTION, save_trajectories
+from rlf.runs.players import save_trajectories
 from rlf.runs.targets import Target, open_target
 from rlf.training.harness import build_harness
 from rlf.types import Scored, Trajectory

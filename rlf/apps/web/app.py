@@ -21,7 +21,6 @@ from rlf.apps.web.guard import Departures, RequestGuard
 from rlf.apps.web.pages import ROUTERS
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import API, Area, Site
-from rlf.cli.outputs import returned_schemas
 from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError, SpecError
 from rlf.core.plain_json import as_json
 
@@ -45,6 +44,7 @@ def describe_answers(
         answers: by operation its status, and the function or the task in a fork whose result it is.
     """
     from rlf.apps.web.tasks import TASKS  # loads what checks load
+    from rlf.cli.outputs import returned_schemas  # loads what every command may print
 
     functions = {name: TASKS[one] if isinstance(one, str) else one for name, (_, one) in answers.items()}
     schemas, definitions = returned_schemas(functions, _REFS)

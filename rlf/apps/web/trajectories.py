@@ -10,6 +10,7 @@ from typing import Any
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import (
+    BRANCH_SECTION,
     EVALUATION,
     RunLine,
     StoredTrajectory,
@@ -22,7 +23,6 @@ from rlf.reports.pages.chart import Chart, Line
 from rlf.reports.pages.render import Side, side
 from rlf.reports.statistics import wilson_interval
 from rlf.reports.trace import find, find_flipped
-from rlf.runs.players import BRANCH_SECTION
 from rlf.runs.trajectories import Openings
 from rlf.types.trajectory import Trajectory
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema_rs
@@ -90,3 +92,9 @@ def test_each_get_answers_by_its_schema(client):
             f"{asked}: {error.instance_path}: {error.message[:200]}" for error in validator.iter_errors(response.json())
         ]
     assert faults == []
+
+
+def test_the_page_is_served_before_the_types_of_all_outputs_are_loaded():
+    look = "import sys, rlf.apps.web.serve; print({'rlf.cli.outputs', 'rlf.runs.players'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "set()\n"
