@@ -248,7 +248,8 @@ KEYS_WITHOUT_OPTION: tuple[KeysWithoutOption, ...] = (
     ),
     KeysWithoutOption(
         "rollout.agent.command rollout.agent.callable rollout.agent.url rollout.agent.env rollout.agent.files "
-        "rollout.agent.timeout_s rollout.agent.max_calls rollout.agent.on_break rollout.agent.scored",
+        "rollout.agent.isolation rollout.agent.timeout_s rollout.agent.max_calls rollout.agent.on_break "
+        "rollout.agent.scored",
         "the agent: the spec's own program, in place of rlf's loop; `on_break: sample` is refused",
     ),
     KeysWithoutOption("train.algorithm.observations", "`bootstrap` is OpenRLHF's only way; `skip` is refused"),

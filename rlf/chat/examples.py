@@ -145,10 +145,6 @@ def read_printed(text: str, readings: Readings, name: str) -> Any | CallFault:
 
 def write_value(value: Any, readings: Readings, name: str, read: Callable[..., Any] = read_value) -> str:
     """The text of a value: a string as it is where `read` gives it back, JSON otherwise."""
-    if isinstance(value, str) and _is_same_text(read(value, readings, name), value):
+    if isinstance(value, str) and read(value, readings, name) == value:
         return value
     return write_json(value)
-
-
-def _is_same_text(read: Any, value: str) -> bool:
-    return isinstance(read, str) and read == value

@@ -99,7 +99,9 @@ class TemplateRenderer:
         return list(self._filled_prompt(tuple(messages), described))
 
     def _fill_prompt(self, messages: tuple[Message, ...], tools_json: str) -> list[int]:
-        shape = tuple((m.role, m.texts if _is_trusted(m) else tuple("x" * bool(t) for t in m.texts)) for m in messages)
+        shape = tuple(
+            (m.role, m.texts if m.role == _TRUSTED else tuple("x" * bool(t) for t in m.texts)) for m in messages
+        )
         texts = [text for message in messages for text in message.texts]
         images = [image for message in messages for image in message.images]
         return self._fill_skeleton(self._prompt_skeleton(shape, tools_json), texts, images)
@@ -318,10 +320,6 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> str:
 
 _TRUSTED = "system"
 """The role whose messages are the spec's own words."""
-
-
-def _is_trusted(message: Message) -> bool:
-    return message.role == _TRUSTED
 
 
 def _probe_turn(calls: Sequence[CallId]) -> dict[str, Any]:

@@ -238,9 +238,6 @@ def _agent_plays_alone(loaded: LoadedSpec) -> Iterator[Fault]:
     if spec.rollout.prefix_rows:
         message = "got true with rollout.agent, whose program cannot begin in the middle. Remove it."
         yield loaded.fault(("rollout", "prefix_rows"), message)
-    if spec.rollout.max_images:
-        message = f"got {spec.rollout.max_images}; an agent's calls are text. Remove it."
-        yield loaded.fault(("rollout", "max_images"), message)
     if spec.rollout.schedule is Schedule.LOGICAL:
         message = "got logical; an agent's calls come at its own times, and it may not be waited for. Write "
         yield loaded.fault(("rollout", "schedule"), f"{message}invariant or clock.")

@@ -178,10 +178,7 @@ class Launch:
         parents = [str(path) for path in reversed(root.parents[:-1])]
         for folder in ("/dev", "/etc", "/packages", "/data", "/empty", *parents):  # else only root may enter
             yield "--dir", folder
-        for path in _SYSTEM:
-            yield from _system_folder(Path(path))
-        for path in ("/etc/ld.so.cache", "/etc/alternatives"):
-            yield "--ro-bind-try", path, path
+        yield from system_options()
         for path in _DEVICES:
             yield "--dev-bind", path, path
         yield "--ro-bind", str(root), str(root)
@@ -227,11 +224,15 @@ def _interpreter_root() -> Path:
     return Path(os.path.realpath(sys.base_prefix))
 
 
-def _system_folder(path: Path) -> Iterator[tuple[str, ...]]:
-    if path.is_symlink():
-        yield "--symlink", str(path.readlink()), str(path)
-    elif path.is_dir():
-        yield "--ro-bind", str(path), str(path)
+def system_options() -> Iterator[tuple[str, ...]]:
+    """The system's programs and libraries, to be read."""
+    for path in map(Path, _SYSTEM):
+        if path.is_symlink():
+            yield "--symlink", str(path.readlink()), str(path)
+        elif path.is_dir():
+            yield "--ro-bind", str(path), str(path)
+    for name in ("/etc/ld.so.cache", "/etc/alternatives"):
+        yield "--ro-bind-try", name, name
 
 
 # Requests as the processes of a sandbox read them (`guest.job`), and what their answers may be.

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -88,6 +88,9 @@ class AgentSpec(StrictModel):
     """Variables of a command beside PATH, HOME, LANG and the addresses and keys of the session, filled in as it is."""
     files: Files = ()
     """Files that belong to it beside those that the command or the callable names: their content is in the plan."""
+    isolation: Literal["none", "sandbox"] = "none"
+    """`sandbox`: a command runs in bubblewrap; it writes its folder, reads the system, Python, its own files and
+    `files`, and reaches the session alone."""
     timeout_s: float = Field(120.0, gt=0, allow_inf_nan=False)
     """Time for one trajectory; then the agent and what it started are ended."""
     max_calls: int = Field(64, ge=1)
@@ -105,6 +108,8 @@ class AgentSpec(StrictModel):
         given = [name for name in ("command", "callable", "url") if getattr(self, name) is not None]
         if len(given) != 1:
             raise wrong_value(f"got {' and '.join(given) or 'neither'}; write one of `command`, `callable` and `url`.")
+        if self.isolation == "sandbox" and self.command is None:
+            raise wrong_value(f"isolation: got sandbox with `{given[0]}`, which rlf does not start. Write a `command`.")
         if self.command is not None and not self.command:
             raise wrong_value("command: got no word; write the program to start.")
         for _, place in self.places:

@@ -252,15 +252,31 @@ def _to_openai_messages(message: Mapping[str, Any], where: str) -> Iterator[Json
     rest = [block for block in blocks if block.get("type") not in ("tool_result", "tool_use", "thinking")]
     # Results first: a template wants them right after the calls, and the user's words in the same message follow.
     for block in results:
-        text = _read_text(block.get("content") or "", f"{where}.content")
+        text = _read_content(block.get("content") or "", f"{where}.content")
         yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
-    text = _read_text(tuple(rest), f"{where}.content")
+    text = _read_content(rest, f"{where}.content")
     if role == "assistant":
         asked = [{"id": c.get("id"), "function": {"name": c.get("name"), "arguments": c.get("input")}} for c in calls]
         reasoning = {"reasoning_content": thought} if thought else {}
         yield {"role": role, "content": text, **reasoning, **({"tool_calls": asked} if asked else {})}
     elif text or not results:  # a message of results alone says nothing of its own
         yield {"role": role, "content": text}
+
+
+def _read_content(content: Any, where: str) -> str | list[Json]:
+    """A content as OpenAI's: its text, or parts where images are among its blocks. Raises Refusal for other blocks."""
+    if not isinstance(content, list) or not any(isinstance(b, dict) and b.get("type") == "image" for b in content):
+        return _read_text(content, where)
+    return [_read_image(b) or {"type": "text", "text": _read_text([b], where)} for b in content]
+
+
+def _read_image(block: Any) -> Json | None:
+    """An image as OpenAI's part of a content; None for another block."""
+    source = block.get("source") if isinstance(block, dict) and block.get("type") == "image" else None
+    if not isinstance(source, dict):
+        return None
+    url = source.get("url") or f"data:{source.get('media_type')};base64,{source.get('data')}"
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _read_text(content: Any, where: str) -> str:

@@ -319,13 +319,14 @@ async def serving(
 
 
 @asynccontextmanager
-async def answering(server: Server, listener: socket.socket) -> AsyncIterator[str]:
-    """Has a server answer what comes to a socket for as long as the context is open; gives its URL, with `/v1`."""
+async def answering(server: Server, *listeners: socket.socket) -> AsyncIterator[str]:
+    """Has a server answer what comes to sockets for as long as the context is open; gives the URL of the first one."""
     runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=2)
     await runner.setup()
     try:
         context = server_context(server.certificate)
-        await web.SockSite(runner, listener, ssl_context=context).start()
+        for listener in listeners:
+            await web.SockSite(runner, listener, ssl_context=context).start()
         address, port = runner.addresses[0][:2]
         scheme = "http" if context is None else "https"
         yield f"{scheme}://{f'[{address}]' if ':' in address else address}:{port}/v1"

@@ -11,6 +11,7 @@ import json
 import math
 import random
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rlf.apps.serve.requests import Refusal
 from rlf.chat import ChatFormat, encode_data, encode_template
-from rlf.chat.encoding import decode
+from rlf.chat.encoding import Vision, decode
 from rlf.chat.examples import readings_of
 from rlf.chat.format import open_format
 from rlf.core import RlfError
 from rlf.types import Message, ToolCall, ToolDescription
 from rlf.types.policy import Host, Sampling
+from rlf.types.task import IMAGE_MARK
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -119,6 +121,8 @@ class Dialogue:
         self.tokenizer = tokenizer
         self.memory: RecentValues[SampledTurn] = RecentValues(_MAX_TOKENS)
         self.conversations: RecentValues[StoredConversation] = RecentValues(_MAX_CHARS)
+        self.vision: Vision | None = None
+        """What reads images; None: a request with one is refused."""
         self.is_own = False
         """Whether all that is remembered is one trajectory's."""
         try:
@@ -132,7 +136,10 @@ class Dialogue:
 
     def chat(self, tools: Tools) -> ChatFormat | None:
         """The format of turns that may call these tools; None where the model's template is of no known one."""
-        return self._bound(dump_tools(tools)) if self._has_format else None
+        chat = self._bound(dump_tools(tools)) if self._has_format else None
+        if chat is not None and self.vision is not None and chat.vision is None:
+            chat.see(self.vision)
+        return chat
 
     def encode(self, checked: list[dict[str, Any]], tools: Tools) -> tuple[list[int], bool]:
         """Tokens up to where the model speaks, and whether they continue those of a turn that was sampled here.
@@ -184,11 +191,18 @@ class Dialogue:
             if results is None or len(results) != sampled.observed.count(None):
                 return None
             left = iter(results)
-            observed = [next(left) if words is None else words for words in sampled.observed]
-            closed = sampled.tokens[-1] in chat.stop_token_ids
-            return [*sampled.tokens, *chat.observation(observed, closed=closed, turn=sampled.text)]
+            observed = [next(left) if words is None else {"content": words} for words in sampled.observed]
+            closed, images = sampled.tokens[-1] in chat.stop_token_ids, [each.get("images", ()) for each in observed]
+            texts = [each["content"].removesuffix(IMAGE_MARK * len(each.get("images", ()))) for each in observed]
+            if any(images) and not chat.shows_results:
+                raise ValueError("the model's chat template shows no images in results. Describe them")
+            if any(shown and IMAGE_MARK in text for shown, text in zip(images, texts, strict=True)):
+                raise ValueError("the images of a result stand behind its text. Send the text first")
+            shown = images if any(images) else ()
+            return [*sampled.tokens, *chat.observation(texts, closed=closed, turn=sampled.text, images=shown)]
         is_closed = sampled.tokens[-1] == chat.stop_token_ids[0]
-        if len(after) == 1 and _is_plain_question(after[0], "user") and not sampled.observed and is_closed:
+        is_asked = len(after) == 1 and "images" not in after[0] and _is_plain_question(after[0], "user")
+        if is_asked and not sampled.observed and is_closed:
             return [*sampled.tokens, *chat.user_turn(after[0]["content"], closed=True, turn=sampled.text)]
         return None
 
@@ -196,7 +210,9 @@ class Dialogue:
         """A whole conversation by the template: a question as training renders it, or one with turns."""
         chat = self.chat(tools)
         if chat is not None and all(_is_plain_question(message, "system", "user") for message in messages):
-            return chat.prompt([Message(message["role"], message["content"]) for message in messages], tools)
+            return chat.prompt([Message(m["role"], m["content"], m.get("images", ())) for m in messages], tools)
+        if any("images" in message for message in messages):
+            raise ValueError("images stand in the first prompt, and in results of calls that continue it, alone")
         written = [_with_sentinel(message, at) for at, message in enumerate(messages)]
         parts = _SENTINEL.split(self._render_text(written, tools))
         if [int(at) for at in parts[1::2]] != [at for at, m in enumerate(messages) if m["role"] in _DATA_ROLES]:
@@ -254,20 +270,27 @@ _LAST_DUMPED: list[tuple[Tools | None, str]] = [(None, "")]
 """The latest tools: those of one request are asked for several times, in one or another thread."""
 
 
-def check_messages(messages: Messages) -> list[dict[str, Any]]:
-    """Messages in the one form that the rest takes. Raises Refusal for what has none."""
-    return [checked_message(message, at) for at, message in enumerate(messages)]
+def check_messages(messages: Messages, *, sees: bool = False) -> list[dict[str, Any]]:
+    """Messages in the one form that the rest takes. Raises Refusal for what has none. Args: sees: with images."""
+    return [checked_message(message, at, sees=sees) for at, message in enumerate(messages)]
 
 
-def checked_message(message: Mapping[str, Any], at: int) -> dict[str, Any]:
-    """A message in the one form that the rest takes: a role, a text, calls. Raises Refusal for anything else."""
+def checked_message(message: Mapping[str, Any], at: int, *, sees: bool = False) -> dict[str, Any]:
+    """A message in the one form that the rest takes: a role, a text with marks of images, calls. Raises Refusal."""
     where, role = f"messages.{at}", message.get("role")
     if not isinstance(role, str):
         raise Refusal(400, f"{where}.role: expected a role in each of the messages", key="messages")
     role = _ROLES.get(role, role)
     if role not in ("system", "user", "assistant", "tool"):
         raise Refusal(400, f"{where}.role: got {role!r:.40}; expected system, user, assistant or tool", key="messages")
-    checked: dict[str, Any] = {"role": role, "content": _read_text(message.get("content"), where)}
+    content, images = message.get("content"), list[str]()
+    if sees and role in _DATA_ROLES and isinstance(content, list):
+        content = [_take_image(part, images, where) for part in content]
+    checked: dict[str, Any] = {"role": role, "content": _read_text(content, where)}
+    if images:
+        if checked["content"].count(IMAGE_MARK) > len(images):
+            raise Refusal(400, f"{where}.content: {IMAGE_MARK} beside an image marks no place of one", key="messages")
+        checked["images"] = tuple(images)
     if message.get("tool_calls") is not None:
         checked["tool_calls"] = _check_calls(message["tool_calls"], where)
     for key, value in message.items():
@@ -329,6 +352,19 @@ def _read_part(part: Mapping[str, Any], where: str) -> str:
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 
 
+def _take_image(part: Any, images: list[str], where: str) -> Any:
+    """A part of a content, of an image its mark; the image goes to `images`. Raises Refusal for one elsewhere."""
+    if not isinstance(part, dict) or part.get("type") not in ("image_url", "input_image"):
+        return part
+    url = part.get("image_url")
+    url = url.get("url") if isinstance(url, dict) else url
+    if not isinstance(url, str) or not url.startswith("data:"):
+        words = "an image that is no data: URI; rlf reads no addresses and files that a request names. Send its bytes"
+        raise Refusal(400, f"{where}.content: {words}.", key="messages")
+    images.append(sys.intern(url))  # each later request has it again
+    return {"type": "text", "text": IMAGE_MARK}
+
+
 def _check_calls(calls: Any, where: str) -> list[dict[str, Any]]:
     """Calls with arguments as objects. Raises Refusal for anything else."""
     checked = []
@@ -360,8 +396,8 @@ def _read_arguments(arguments: Any, where: str) -> dict[str, Any]:
 
 
 def _is_plain_question(message: Mapping[str, Any], *roles: str) -> bool:
-    """Whether a message of one of the roles has a role and a content alone, as those of training."""
-    return message["role"] in roles and message.keys() == {"role", "content"}
+    """Whether a message of one of the roles has a role, a content and images alone, as those of training."""
+    return message["role"] in roles and message.keys() <= {"role", "content", "images"}
 
 
 def _with_sentinel(message: Mapping[str, Any], at: int) -> dict[str, Any]:
@@ -369,10 +405,10 @@ def _with_sentinel(message: Mapping[str, Any], at: int) -> dict[str, Any]:
     return {**message, "content": f"@@rlf:{at}@@" if message["role"] in _DATA_ROLES else message["content"]}
 
 
-def _in_order(turn: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> list[str] | None:
+def _in_order(turn: Mapping[str, Any], results: Messages) -> list[Mapping[str, Any]] | None:
     """The results of a turn's calls in the order of the calls; None where they are not each answered once."""
     ids = [call["id"] for call in turn.get("tool_calls", ())]
-    by_id = {result.get("tool_call_id"): result["content"] for result in results}
+    by_id = {result.get("tool_call_id"): result for result in results}
     return [by_id[id_] for id_ in ids] if by_id.keys() == set(ids) and len(results) == len(ids) else None
 
 
@@ -383,6 +419,7 @@ def _history_key(messages: Messages, tools: Tools, *, ids: bool = True) -> str:
             message["role"],
             message["content"].strip() if message["role"] == "assistant" else message["content"],
             [call if ids else call["function"] for call in message.get("tool_calls", ())],
+            *message.get("images", ()),
         )
         for message in messages
     ]

@@ -127,7 +127,8 @@ class ServedModel:
         self.check_name(asked.model)
         if self.agent is not None:
             return len(self.agent.prompt(self.agent.task(asked)))
-        return len((await self.encode_chat(check_messages(asked.messages), asked.offered))[0])
+        messages = check_messages(asked.messages, sees=self.dialogue.vision is not None)
+        return len((await self.encode_chat(messages, asked.offered))[0])
 
     def read_messages(self, asked: ChatRequest) -> list[dict[str, Any]]:
         """What a request says, in the one form that the rest takes. Raises Refusal."""

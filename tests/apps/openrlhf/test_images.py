@@ -172,3 +172,16 @@ def test_a_trajectory_that_is_left_out_keeps_the_pictures_of_its_tokens(job, pro
     assert end == start + 1
     assert response["observation_tokens"].count(processor.image_token_id) == 2 * EACH
     assert response["mm_train_inputs"]["pixel_values"].shape[0] == 2
+
+
+def test_pictures_that_an_agent_is_given_and_sends_reach_vllm_and_the_trainer(plan, tmp_path, processor):
+    agent = "rollout.agent={callable: 'tests.apps.serve.agents.adversaries:plain', on_break: fail, timeout_s: 60}"
+    overrides = [agent, "rollout.schedule=clock", "tools=[]"]
+    plan = compile_plan(load_spec([tmp_path / "pictures.yaml"], overrides))
+    job = Job(tmp_path / "job", tmp_path / "job")
+    write_job(plan, load_inputs(plan).train, [], job)
+    write_attempt(job, new_attempt(job, 1, first_step=1))
+    (response, _), engine = play(job, processor, "seen", ["red<|im_end|>"])
+    assert response["observation_tokens"].count(processor.image_token_id) == 2 * EACH
+    assert response["mm_train_inputs"]["pixel_values"].shape[0] == 2 and response["reward"] == 1.0
+    assert [image.getpixel((0, 0)) for image in engine.pictures[0]["image"]] == [(200, 10, 10), (10, 10, 200)]

@@ -17,7 +17,7 @@ from rlf.types.trajectory import CallRecord, ParseFailure, Turn
 from rlf.types.world import WorldStep
 
 Message = Mapping[str, Any]
-_Words = tuple[str, str, tuple[str, ...]]
+_Words = tuple[str, str, tuple[str, ...], tuple[str, ...]]
 
 FIRST = "first"
 SAME_PROMPT = "same prompt"
@@ -50,6 +50,8 @@ class Call:
     ids: list[str]
     """Of the requested calls, as the agent was given them."""
     sample_s: float
+    images: tuple[str, ...] = ()
+    """Those that the prompt holds places of."""
     parent: Call | None = None
     link: str = ""
     results: dict[str, ToolResult] = field(default_factory=dict)
@@ -94,17 +96,25 @@ class CallTree:
         self.calls: list[Call] = []
         self._by_id: dict[str, tuple[Call, str]] = {}
 
-    def place(self, prompt: Sequence[int], messages: Sequence[Message], tools: str) -> tuple[Call | None, str]:
+    def place(
+        self, prompt: Sequence[int], messages: Sequence[Message], tools: str, images: tuple[str, ...] = ()
+    ) -> tuple[Call | None, str]:
         """The call that a prompt continues, with an empty reason or that of a branch; else None and why it is none."""
         if prompt:
             found = [call for call in self.calls if len(call.tokens) <= len(prompt) and _begins(prompt, call.tokens)]
+            found = [call for call in found if call.images == images[: len(call.images)]]  # all look alike as tokens
         else:  # of a model that gives no tokens
             words = [_words(message) for message in messages]
             found = [call for call in self.calls if call.tools == tools and _is_said(words, call)]
         if found:
             parent = max(found, key=lambda call: (len(call.tokens), len(call.words)))
             return parent, BRANCH if parent.num_children else ""
-        return None, self._find_cause(list(prompt), messages, tools)
+        return None, self._find_cause(list(prompt), messages, tools, images)
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """Those that the rows hold places of, in order."""
+        return tuple(image for call in self.calls if not call.num_children for image in call.images)
 
     @property
     def num_rows(self) -> int:
@@ -176,12 +186,13 @@ class CallTree:
                 at = len(call.tokens)
         return record, turns
 
-    def _find_cause(self, prompt: list[int], messages: Sequence[Message], tools: str) -> str:
+    def _find_cause(self, prompt: list[int], messages: Sequence[Message], tools: str, images: tuple[str, ...]) -> str:
         """Why a prompt continues no call, by what is nearest in its words."""
         if not self.calls:
             return FIRST
         words = [_words(message) for message in messages]
-        if any(call.prompt == prompt and (prompt or (call.words, call.tools) == (words, tools)) for call in self.calls):
+        same = [call for call in self.calls if (call.prompt, call.images) == (prompt, images)]
+        if any(prompt or (call.words, call.tools) == (words, tools) for call in same):
             return SAME_PROMPT
         for call in reversed(self.calls):
             if _is_said(words, call):
@@ -215,7 +226,7 @@ def _words(message: Message) -> _Words:
     calls = tuple(
         _show_call(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls", ())
     )
-    return message["role"], message["content"].strip(), calls
+    return message["role"], message["content"].strip(), calls, message.get("images", ())
 
 
 def _show_call(name: str, arguments: Mapping[str, Any]) -> str:
@@ -227,7 +238,7 @@ def _is_said(words: Sequence[_Words], call: Call) -> bool:
     size = len(call.words)
     if len(words) <= size or words[size][0] != "assistant" or words[:size] != call.words:
         return False
-    _, text, calls = words[size]
+    _, text, calls, _ = words[size]
     if call.requested:
         return calls == tuple(_show_call(each.name, each.arguments) for each in call.requested)
     return text in ((call.answer or "").strip(), call.text.strip()) and not calls
@@ -235,5 +246,5 @@ def _is_said(words: Sequence[_Words], call: Call) -> bool:
 
 def _heads(words: Sequence[_Words]) -> tuple[str, str]:
     """The system message, and the first message that is none."""
-    system = next((text for role, text, _ in words if role == "system"), "")
-    return system, next((text for role, text, _ in words if role != "system"), "")
+    system = next((text for role, text, *_ in words if role == "system"), "")
+    return system, next(("".join((text, *images)) for role, text, _, images in words if role != "system"), "")

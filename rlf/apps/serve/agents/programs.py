@@ -5,23 +5,29 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import aiohttp
 from pydantic_core import from_json, to_json
 
+import rlf
+from rlf.apps.serve.agents import bridge
 from rlf.core import RlfError
 from rlf.core.callables import about_to_run, is_async, load_callable
 from rlf.core.text import clean, clean_value, describe
 from rlf.processes.child import SUPERVISED_END_S, describe_exit, supervised
+from rlf.rollout.by_text import message_of
+from rlf.sandbox.launch import BUBBLEWRAP, INSTALL_BUBBLEWRAP, system_options
 from rlf.spec.agent import AgentFailure, AgentSpec, fill
 from rlf.types.task import Task
 
@@ -40,14 +46,14 @@ class AgentTask:
     id: str
     prompt: str
     """The last message of the user."""
-    messages: list[dict[str, str]]
+    messages: list[dict[str, Any]]
     row: Mapping[str, Any] = field(default_factory=dict)
     """The columns of its row, without those of gold answers."""
 
     @classmethod
     def of(cls, task: Task, gold: frozenset[str]) -> AgentTask:
         """Args: gold: columns that are left out."""
-        messages = [{"role": message.role, "content": clean(message.content)} for message in task.messages]
+        messages = [message_of(replace(message, content=clean(message.content))) for message in task.messages]
         row = {name: value for name, value in task.columns.items() if name not in gold}
         return cls(task.id, clean(task.question), messages, clean_value(row))
 
@@ -99,6 +105,8 @@ class Program(ABC):
 
     end_s: ClassVar[float] = 1.0
     """Time that one has to end in once it is cancelled; then it is left behind."""
+    listeners: Sequence[socket.socket] = ()
+    """Once entered: where sessions answer too, beside this machine's address."""
 
     def __init__(self, agent: AgentSpec) -> None:
         self.agent = agent
@@ -132,6 +140,16 @@ class _Command(Program):
         if "{{" not in program and shutil.which(program, path=_search_path()) is None:
             raise RlfError(f"rollout.agent.command: there is no program {program!r}. Install it, or write its path.")
         about_to_run(f"start {program}")
+        self._place = _Containment(agent) if agent.isolation == "sandbox" else None
+
+    async def __aenter__(self) -> Program:
+        if self._place is not None:
+            self.listeners = (await asyncio.to_thread(self._place.open),)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._place is not None:
+            self._place.close()
 
     async def run(self, task: AgentTask, session: AgentSession) -> AgentResult:
         values = {"prompt": task.prompt} | {f"session.{name}": value for name, value in session.described.items()}
@@ -139,6 +157,7 @@ class _Command(Program):
         async with _own_folder() as folder:
             await asyncio.to_thread(Path(folder, "task.json").write_bytes, _encode(asdict(task)))
             words = [fill(word, values) for word in self._words]
+            words = words if self._place is None else self._place.wrap(words, folder, session)
             env = _environment(folder, session) | {name: fill(text, values) for name, text in self.agent.env.items()}
             pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
             try:
@@ -166,6 +185,57 @@ class _Command(Program):
                 shown = self._redact(kept.decode(errors="replace"))[-_SHOWN:]
                 raise AgentFault(AgentFailure.FLOOD, f"it printed more than {_MAX_OUTPUT >> 20} MB", shown)
         return bytes(kept)
+
+
+class _Containment:
+    """Bubblewrap around commands: of the machine they read its programs, Python, rlf and their own files; they write
+    their folder; of any network they reach the sessions alone, by a socket that `bridge` makes an address of."""
+
+    def __init__(self, agent: AgentSpec) -> None:
+        self._program = shutil.which(BUBBLEWRAP)
+        if self._program is None:
+            raise RlfError(f"rollout.agent.isolation: bubblewrap is not installed. Run `{INSTALL_BUBBLEWRAP}`.")
+        started = shutil.which((agent.command or ("",))[0], path=_search_path())
+        shown = [sys.base_prefix, sys.prefix, *rlf.__path__, *agent.own_files, *([started] if started else [])]
+        self._shown: list[str] = []
+        for path in (*map(os.path.realpath, shown), *shown):  # what is in a folder that is shown is there already
+            if not any(Path(path).is_relative_to(other) for other in ("/usr", *self._shown)):
+                self._shown.append(path)
+
+    def open(self) -> socket.socket:
+        """The socket at which sessions answer. Raises RlfError where nothing can be contained here."""
+        self._folder = tempfile.mkdtemp(prefix="rlf-sessions-")
+        tried = subprocess.run(self._bind(self._folder, ["true"]), capture_output=True, text=True, check=False)
+        if tried.returncode:
+            self.close()
+            why = tried.stderr.strip() or f"exit code {tried.returncode}"
+            raise RlfError(f"rollout.agent.isolation: bubblewrap contains nothing here: {why:.300}")
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(f"{self._folder}/socket")
+        listener.listen(1024)
+        return listener
+
+    def close(self) -> None:
+        """Removes the socket."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def wrap(self, words: Sequence[str], folder: str, session: AgentSession) -> list[str]:
+        """A command, contained. Args: folder: its own."""
+        reach = [f"{self._folder}/socket", str(urlsplit(session.url).port)]
+        return self._bind(folder, [sys.executable, "-I", "-S", bridge.__file__, *reach, *words])
+
+    def _bind(self, folder: str, words: Sequence[str]) -> list[str]:
+        reads = [word for bind in system_options() for word in bind]
+        for path in (*_READABLE, *self._shown, self._folder):
+            reads += ["--ro-bind-try", path, path]
+        apart = ["--unshare-all", "--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"]
+        own = ["--bind", folder, folder, "--chdir", folder]
+        return [str(self._program), *apart, "--tmpfs", "/tmp", *reads, *own, *words]
+
+
+_READABLE = tuple(
+    f"/etc/{name}" for name in ("passwd", "group", "hosts", "nsswitch.conf", "localtime", "mime.types", "ssl/certs")
+)
 
 
 @asynccontextmanager

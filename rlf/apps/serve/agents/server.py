@@ -89,7 +89,7 @@ class AgentServer:
         self._server = SessionServer(self._tokenizer, settings)
         listener = listening(settings.host, 0)
         await self._stack.enter_async_context(self._program)
-        url = await self._stack.enter_async_context(answering(self._server, listener))
+        url = await self._stack.enter_async_context(answering(self._server, listener, *self._program.listeners))
         self._root = url.removesuffix("/v1")
         return self
 

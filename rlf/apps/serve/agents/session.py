@@ -23,12 +23,13 @@ from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agents import calls
 from rlf.apps.serve.agents.calls import Call, CallTree
 from rlf.apps.serve.agents.tools import SessionTools, add_steps
-from rlf.apps.serve.dialogue import Dialogue, RecentValues, TurnOpening, check_messages, dump_tools
+from rlf.apps.serve.dialogue import Dialogue, RecentValues, Tools, TurnOpening, check_messages, dump_tools
 from rlf.apps.serve.generation import HostGate, Metrics
 from rlf.apps.serve.grammar import CallsForm, SchemaForm
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, Refusal, SampledRequest
 from rlf.chat import ChatFormat
+from rlf.core.errors import RlfError
 from rlf.core.text import describe
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout
@@ -92,7 +93,7 @@ class Session:
         # tokens.
         self.dialogue = copy.copy(dialogue)
         self.dialogue.memory, self.dialogue.conversations = RecentValues(_MEMORY), RecentValues(_MEMORY)
-        self.dialogue.is_own = True
+        self.dialogue.is_own, self.dialogue.vision = True, setting.chat.vision
         self._agent = agent
         self._attempts: dict[bytes, Attempt] = {}
         self._num_attempts = 0
@@ -127,7 +128,8 @@ class Session:
         if self.over.is_set():
             raise Refusal(403, "the trajectory is over", code="over")
         try:
-            result = await self.tools.call(call)
+            images = self.tree.calls[-1].images if self.tree.calls else self.rollout.task.images
+            result = await self.tools.call(call, images)
         except Exception as fault:
             self._break(fault)
             raise Refusal(503, f"the tools failed: {describe(fault)}", code="tools_failed") from fault
@@ -192,7 +194,7 @@ class Session:
         """The sample of an answer, which is a call of the trajectory. Raises Refusal."""
         async with self.taking_turn(asked, prompt) as (parent, link):
             started = time.perf_counter()
-            sample = await self.draw(prompt, max_tokens, how, self._num_sampled)
+            sample = await self.draw(asked, prompt, max_tokens, how, self._num_sampled)
             self._num_sampled += len(sample.tokens)
             self.is_full = False
             call = self._read(asked, index, prompt, sample, time.perf_counter() - started)
@@ -210,7 +212,7 @@ class Session:
             self._check_open()
             self.step_world()
             self._check_open()
-            parent, link = self.tree.place(prompt, asked.messages, asked.tools)
+            parent, link = self.tree.place(prompt, asked.messages, asked.tools, asked.images)
             if self._agent.on_break is OnBreak.FAIL and link not in ("", calls.FIRST):
                 self.is_broken = True
                 self.over.set()
@@ -225,11 +227,11 @@ class Session:
                 self._break(fault)
                 raise Refusal(503, f"the policy failed: {describe(fault)}", code="policy_failed") from fault
 
-    async def draw(self, prompt: list[int], max_tokens: int, how: Sampling, num_sampled: int) -> Sample:
+    async def draw(self, asked: _Asked, prompt: list[int], max_tokens: int, how: Sampling, num_sampled: int) -> Sample:
         """Samples in the trajectory's place, and keeps nothing."""
         is_continued = prompt[: len(self._context)] == self._context
         request = SampleRequest(
-            self.rollout.id, prompt, max_tokens, how, self.rollout.seed, num_sampled, fresh=not is_continued
+            self.rollout.id, prompt, max_tokens, how, self.rollout.seed, num_sampled, not is_continued, asked.images
         )
         sample = await self.setting.policy.sample(request)
         self._context = [*prompt, *sample.tokens]
@@ -265,7 +267,9 @@ class Session:
         parsed = chat.parse(asked.opening + text, truncated=sample.finish is Finish.LENGTH)
         requested = list(parsed.calls) if asked.tools != "[]" else []
         ids = self.call_ids(asked.attempt, index, len(requested))
-        return Call(number, prompt, sample, *shared, parsed.answer, parsed.failures, requested, ids, sample_s)
+        read = Call(number, prompt, sample, *shared, parsed.answer, parsed.failures, requested, ids, sample_s)
+        read.images = asked.images
+        return read
 
     def trajectory(self, stop: StopReason, answer: str | None, error: str | None, output: str = "") -> Trajectory:
         """What there is of it. Args: output: the end of what the agent printed."""
@@ -286,6 +290,7 @@ class Session:
             error=error,
             duration_s=time.perf_counter() - self._started,
             forks=tuple(record.forks),
+            images=self.tree.images if turns or not record.tokens else self.rollout.task.images,
             world=self._world_record(state | {"output": output}),
         )
 
@@ -341,6 +346,8 @@ class _Asked:
     chat: ChatFormat | None = None
     opening: str = ""
     """Text of the turn that was forced."""
+    images: tuple[str, ...] = ()
+    """Those of the messages, in order."""
 
 
 class _Place:
@@ -388,7 +395,7 @@ class _Deciding(_Place):
     ) -> Sample:
         """A sample that is kept nowhere."""
         async with self._session._turn:
-            return await self._session.draw(list(tokens), max_tokens, sampling, 0)
+            return await self._session.draw(self._asked, list(tokens), max_tokens, sampling, 0)
 
 
 class SessionModel(ServedModel):
@@ -409,11 +416,25 @@ class SessionModel(ServedModel):
 
     def _take_messages(self, asked: ChatRequest, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Keeps what a request says, and the results of calls that it holds."""
-        self._asked.messages = checked = check_messages(messages)
+        self._asked.messages = checked = check_messages(messages, sees=self.dialogue.vision is not None)
         self._asked.tools = dump_tools(asked.offered)
         if unknown := self._session.tree.hear(checked):
             self._session.counts["results of unknown calls"] += unknown
         return checked
+
+    async def encode_chat(self, messages: list[dict[str, Any]], tools: Tools) -> tuple[list[int], bool]:
+        """Tokens of a conversation, whose images are made ready first. Raises Refusal."""
+        images = tuple(image for message in messages for image in message.get("images", ()))
+        if images and self.dialogue.vision is not None:
+            most = self._session.setting.limits.max_images
+            if len(images) > most:
+                raise Refusal(400, f"rollout.max_images: got {len(images)} images; at most {most}", key="messages")
+            try:
+                await self.dialogue.vision.prepare(images)
+            except RlfError as fault:
+                raise Refusal(400, f"messages: {fault}", key="messages") from fault
+        self._asked.images = images
+        return await super().encode_chat(messages, tools)
 
     async def _force_call(
         self, asked: ChatRequest, prompt: list[int], chat: ChatFormat | None, seed: int

@@ -8,14 +8,16 @@ words, and hears the agent's answer as its last ones.
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 from rlf import __version__
 from rlf.apps.serve.requests import Refusal
 from rlf.rollout.loop import Setting
-from rlf.rollout.rollout import OVER_LIMIT, Rollout, infrastructure_error
+from rlf.rollout.rollout import OVER_LIMIT, Rollout, call_with_images, infrastructure_error
 from rlf.tools.mcp.server import OUTCOME, SERVER_NAME
 from rlf.types.tool import Outcome, ToolCall, ToolDescription, ToolResult
 from rlf.types.trajectory import CallRecord, Turn
@@ -56,8 +58,8 @@ class SessionTools:
         """Of the world's calls: each meets the state that the one before it left."""
         self._running: set[asyncio.Task[Any]] = set()
 
-    async def call(self, call: ToolCall) -> ToolResult:
-        """Runs a call."""
+    async def call(self, call: ToolCall, images: Sequence[str]) -> ToolResult:
+        """Runs a call. Args: images: for tools that work on one."""
         if all(tool.name != call.name for tool in self._shown):
             known = ", ".join(tool.name for tool in self._shown) or "none"
             return ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {call.name!r:.80} (known: {known})")
@@ -71,11 +73,10 @@ class SessionTools:
             if self._speaks and call.name == _SAY:
                 async with self._line:
                     result = await self._say(call.arguments.get("text"))
-            elif self.world is None or not self.world.owns(call.name):
-                result = await self._tools.invoke(call, trajectory_id=self._id)
             else:
-                async with self._line:
-                    result = await self._tools.invoke(call, trajectory_id=self._id)
+                is_own = self.world is not None and self.world.owns(call.name)
+                async with self._line if is_own else nullcontext():
+                    result = await call_with_images(self._tools, call, images, trajectory_id=self._id)
         finally:
             self._running.discard(running)
         self.error = self.error or infrastructure_error([CallRecord(call, result)])
@@ -178,5 +179,7 @@ def read_call(params: Mapping[str, Any]) -> ToolCall:
 
 def show_result(result: ToolResult) -> Json:
     """A result in MCP's words: the text is what rlf's own loop shows to the model."""
-    content = [{"type": "text", "text": result.text}]
+    files = [(base64.b64encode(image.data).decode(), image.mime_type) for image in result.images]
+    images = [{"type": "image", "data": data, "mimeType": kind} for data, kind in files]
+    content = [{"type": "text", "text": result.text}, *images]
     return {"content": content, "isError": result.outcome is not Outcome.OK, "_meta": {OUTCOME: result.outcome.value}}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -20,7 +22,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from rich.console import Console
 
-from rlf.apps.serve.agents import AgentServer, calls
+from rlf.apps.serve.agents import AgentServer, calls, programs
 from rlf.apps.serve.agents.programs import AgentSession
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
@@ -402,12 +404,12 @@ def play_service(answer: Serve, task: Task = TASK, redact: Callable[[str], str] 
     return asyncio.run(main())
 
 
-def play_command(command: Sequence[str] | str, task: Task = TASK) -> Trajectory:
+def play_command(command: Sequence[str] | str, task: Task = TASK, **agent: Any) -> Trajectory:
     """Plays a trajectory by a program."""
 
     async def main() -> Trajectory:
         setting = make_setting(ScriptedPolicy(TOKENIZER, [ANSWER], logprob=-0.5))
-        async with AgentServer(AgentSpec.model_validate({"command": command}), TOKENIZER) as server:
+        async with AgentServer(AgentSpec.model_validate({"command": command, **agent}), TOKENIZER) as server:
             return await server.player(setting, overrides=True).play(Rollout("r", task, 0, seed=3))
 
     return asyncio.run(main())
@@ -527,3 +529,53 @@ def test_a_zero_byte_of_a_prompt_reaches_a_command_as_another_character() -> Non
     trajectory = play_command("echo {{ prompt }}", replace(TASK, messages=(Message("user", "a\0b \ud83d"),)))
     assert trajectory.world is not None
     assert trajectory.world.final_state["output"].startswith("a\ufffdb \ufffd")
+
+
+PRISONER = """
+import json, os, socket, sys, urllib.request
+
+def tries(attempt, *arguments):
+    try:
+        attempt(*arguments)
+    except (OSError, ValueError):
+        return False
+    return True
+
+body = {"model": "policy", "messages": [{"role": "user", "content": "Which town?"}]}
+head = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
+asked = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(), head)
+with urllib.request.urlopen(asked) as answer:
+    json.load(answer)
+open("own", "w").close()
+print(json.dumps({
+    "answer": [
+        name for name, found in {
+            "a file beside the spec": tries(open, sys.argv[1] + "/secret"),
+            "the name of one": os.listdir(sys.argv[1]) != ["agent.py"],
+            "a change of its own code": tries(open, __file__, "a"),
+            "a change of the system": tries(open, "/usr/own", "w"),
+            "another server": tries(socket.create_connection, ("127.0.0.1", int(sys.argv[2])), 5),
+            "passwords": tries(open, "/etc/shadow"),
+            "processes of others": len([name for name in os.listdir("/proc") if name.isdigit()]) > 3,
+        }.items() if found
+    ]
+}))
+"""
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_a_command_in_a_sandbox_reaches_its_session_and_its_folder_alone(tmp_path: Path) -> None:
+    program = tmp_path / "agent.py"
+    program.write_text(PRISONER, encoding="utf-8")
+    (tmp_path / "secret").write_text("sesame", encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        command = [sys.executable, str(program), str(tmp_path), str(other.getsockname()[1])]
+        assert play_command(command).answer != "[]"
+        trajectory = play_command(command, isolation="sandbox")
+    assert (trajectory.answer, trajectory.error, len(trajectory.turns)) == ("[]", None, 1)
+
+
+def test_a_sandbox_that_is_not_there_is_refused_before_anything_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "BUBBLEWRAP", "no-bubblewrap")
+    with pytest.raises(RlfError, match=r"rollout\.agent\.isolation: bubblewrap is not installed\. Run `apt-get"):
+        play_command("true", isolation="sandbox")
