@@ -1,14 +1,18 @@
-"""Runs the commands of pages in order, as they stand, each page in a new folder: `-m benchmarks.docs_blocks PAGE`.
+"""Runs the commands of pages in order, as they stand, each page in a new folder: `-m benchmarks.docs_blocks [PAGE]`.
 
-A page's named blocks become files. Pages about the shipped specs get these; so does one that names `latest` before any
-command of it made a run get one. What needs another machine (a cluster, a GPU, a key) is named in `_ELSEWHERE`.
+A page's named blocks become files. Pages about the shipped specs get these; one that names `latest` before a command
+of it made a run gets one. A comment `(needs ...)` behind a command, or above the rest of its block, says why it is not
+run here; so do words in CAPITALS, which a reader fills in. One that is `(stays open)` is open until the next of these.
+`--list` prints what would be done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,22 +22,46 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _FILE = re.compile(r"^ *```\w+ (?P<name>[\w./-]+)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
-_COMMANDS = re.compile(r"^```(?:console|sh|bash)\n(.*?)^```$|^((?:    \S.*\n)+)", re.MULTILINE | re.DOTALL)
-_PROGRAMS = ("rlf", "cd", "python", "cat", "mkdir", "export")
-_ELSEWHERE = re.compile(
-    r"\b[A-Z]{3,}\b|--endpoint|--vllm|rlf web|rlf serve|rlf chat|env play|--setup|gs://|MODEL|\.\.\."
-)
-"""Placeholders, servers that do not end, and what asks for another machine: printed, and not run."""
-_LIMIT_S = 900.0
+_PROGRAMS = ("rlf", "cd", "python", "cat", "mkdir", "export", "createdb", "curl", "echo", "vllm", "pip")
+_OPEN = "stays open"
+_MARK = re.compile(rf"\((needs [^)]+|{_OPEN})\)")
+_BLANK = re.compile(r"(?<![\w$/{-])[A-Z]{3,}\b")
+_LIMIT_S = 600.0
 _FIRST = "rlf run specs/search.yaml train.steps=2 eval.limit=16"
 
 
+def _shell_blocks(text: str) -> Iterator[list[str]]:
+    """The lines of each block of commands: fenced as console, sh or bash, or indented and begun by a program."""
+    fence, block = "", list[str]()
+    for line in [*_FILE.sub("", text).replace("\\\n", " ").splitlines(), ""]:
+        if line.lstrip().startswith("```"):
+            fence = "" if fence else line.strip()
+        elif fence in ("```console", "```sh", "```bash") or (not fence and line.startswith("    ")):
+            block.append(line.strip())
+            continue
+        if block:
+            yield block
+            block = []
+
+
 def commands_of(text: str) -> Iterator[str]:
-    """The command lines of a page, in order."""
-    bare = _FILE.sub("", text)
-    for block, indented in _COMMANDS.findall(bare):
-        lines = (block or re.sub("^    ", "", indented, flags=re.MULTILINE)).replace("\\\n", " ").splitlines()
-        yield from (line.strip() for line in lines if line.split()[:1] and line.split()[0] in _PROGRAMS)
+    """The command lines of a page, in order, each with its mark."""
+    for block in _shell_blocks(text):
+        above = ""
+        for line in block:
+            mark = _MARK.search(line)
+            if line.startswith("#") and mark:
+                above = f"  # {mark.group()}"
+            elif line.split()[:1] and line.split()[0] in _PROGRAMS:
+                yield line + (above if not mark else "")
+
+
+def why_not(line: str) -> str:
+    """Why a command of a page does not run on a machine without a GPU, a network and a reader's files; or nothing."""
+    command, _, comment = line.partition(" #")
+    mark = _MARK.search(comment)
+    blank = _BLANK.search(re.sub(r"'[^']*'|\"[^\"]*\"", "", command))
+    return mark.group(1) if mark else f"fill in {blank.group()}" if blank else ""
 
 
 def write_files_of(text: str, folder: Path) -> None:
@@ -46,8 +74,8 @@ def write_files_of(text: str, folder: Path) -> None:
             path.write_text(found["text"], encoding="utf-8")
 
 
-def try_page(page: Path, folder: Path) -> list[tuple[str, str, float]]:
-    """Each command with how it ended and its seconds."""
+def try_page(page: Path, folder: Path) -> Iterator[tuple[str, str, float]]:
+    """Each command with how it ended and its seconds; folder and variables are kept from one to the next."""
     text = page.read_text(encoding="utf-8")
     for name in ("specs", "tool_specs", "reward_specs", "benchmarks", "docs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -56,35 +84,71 @@ def try_page(page: Path, folder: Path) -> list[tuple[str, str, float]]:
     run = next((at for at, line in enumerate(lines) if line.startswith(("rlf run ", "rlf climb "))), len(lines))
     if any("latest" in line for line in lines[:run]):
         lines = [_FIRST] * (1 + any("latest~1" in line for line in lines[:run])) + lines
-    done, at = list[tuple[str, str, float]](), folder
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    for line in lines:
-        if _ELSEWHERE.search(re.sub(r"'[^']*'", "", line.partition(" #")[0])):
-            done.append((line, "not run", 0.0))
-            continue
-        if line.startswith("cd "):
-            at = at / line.split()[1]
-            continue
-        began = time.monotonic()
-        try:
-            ended = subprocess.run(
-                ["bash", "-c", line], cwd=at, env=environment, capture_output=True, text=True, timeout=_LIMIT_S
-            )
-            end = "ok" if ended.returncode == 0 else f"exit {ended.returncode}: {(ended.stderr or ended.stdout)[-300:]}"
-        except subprocess.TimeoutExpired:
-            end = f"not over in {_LIMIT_S:g} s"
-        done.append((line, end.strip(), time.monotonic() - began))
-    return done
+    state = folder / ".state"
+    state.write_text(f"export PATH={Path(sys.executable).parent}:$PATH\n")
+    groups = list[int]()
+    try:
+        for line in lines:
+            if (why := why_not(line)) and why != _OPEN:
+                yield line, f"not run: {why}", 0.0
+            else:
+                yield line, *_try_line(line, folder, state, groups)
+    finally:
+        _end(groups)
+
+
+def _try_line(line: str, folder: Path, state: Path, groups: list[int]) -> tuple[str, float]:
+    """How a command ended; one that stays open has to print something and to be there still, and ends with the next."""
+    stays = why_not(line) == _OPEN
+    if stays:
+        _end(groups)
+    output = folder / ".output"
+    script = f"source {state}\n{line}\nended=$?; {{ export -p; echo cd $PWD; }} > {state}; exit $ended"
+    began = time.monotonic()
+    with output.open("w") as written:
+        shell = subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=written,
+            start_new_session=True,
+        )
+    groups.append(shell.pid)
+    while shell.poll() is None and time.monotonic() - began < _LIMIT_S:
+        if stays and output.stat().st_size:
+            time.sleep(5)
+            break
+        time.sleep(0.2)
+    seconds = time.monotonic() - began
+    if shell.poll() is None:
+        return ("ok, open" if stays else f"not over in {_LIMIT_S:g} s"), seconds
+    return ("ok" if shell.returncode == 0 else f"exit {shell.returncode}: {output.read_text()[-300:]}".strip()), seconds
+
+
+def _end(groups: list[int]) -> None:
+    while groups:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(groups.pop(), signal.SIGKILL)
 
 
 def main(names: list[str]) -> int:
     """Prints a line for each command; 1 where one failed."""
     failed = 0
-    for name in names:
-        with tempfile.TemporaryDirectory() as place:
-            print(f"# {name}", flush=True)
-            for line, end, seconds in try_page(ROOT / name, Path(place)):
-                failed += end not in ("ok", "not run")
+    paths = [ROOT / name for name in names if name != "--list"] or [
+        path
+        for path in [ROOT / "AGENTS.md", *sorted((ROOT / "docs").rglob("*.md"))]
+        if path.parent.name != "reference" and any(commands_of(path.read_text(encoding="utf-8")))
+    ]
+    for path in paths:
+        print(f"# {path.relative_to(ROOT)}", flush=True)
+        if "--list" in names:
+            for line in commands_of(path.read_text(encoding="utf-8")):
+                print(f"  {why_not(line) or 'run':24} {line}")
+            continue
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+            for line, end, seconds in try_page(path, Path(place)):
+                failed += not end.startswith(("ok", "not run"))
                 print(f"  {end:8} {seconds:6.1f} s  {line}", flush=True)
     return int(failed > 0)
 

@@ -10,7 +10,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from benchmarks.docs_blocks import commands_of, write_files_of
+from benchmarks.docs_blocks import commands_of, why_not, write_files_of
 from rlf.cli import app
 from rlf.runs.plans import check_spec
 
@@ -76,6 +76,19 @@ def test_the_commands_of_a_guide_are_commands_of_rlf(page):
             words = shlex.split(line, comments=True)[1:]
             end = next((place for place, word in enumerate(words) if word in ("|", ">", "&", "&&", ";")), None)
             parse_command([word.strip("[]") for word in words[:end] if word != "..."])
+
+
+ASKS_FOR_MORE = re.compile(
+    r"--setup|--vllm|vllm serve|rlf (web|serve|chat)(?! export)|env (play|serve)|0\.0\.0\.0|https:"
+)
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "AGENTS.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.stem
+)
+def test_a_command_that_asks_for_more_than_a_clone_says_so(page):
+    lines = [line for line in commands_of(page.read_text(encoding="utf-8")) if page.parent.name != "reference"]
+    assert [line for line in lines if ASKS_FOR_MORE.search(line.partition(" #")[0]) and not why_not(line)] == []
 
 
 def parse_command(words: list[str]) -> None:

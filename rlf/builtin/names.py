@@ -16,10 +16,10 @@ _FILES = {
     "episodes": "train heldout",
     "programs": "train heldout",
     "shop": "train heldout train_shuffled heldout_shuffled orders_train orders_heldout orders_mixed_train "
-    "orders_mixed_heldout",
+    "orders_mixed_heldout demonstrations",
     "rooms": "train heldout train_three",
 }
-_MODELS = ("clerk", "games", "guesser", "reader", "small", "tiny")
+_MODELS = ("bookkeeper", "clerk", "games", "guesser", "reader", "small", "tiny")
 _PATHS = {
     **{f"{of}/{name}": f"{of}/data/{name}.jsonl" for of, names in _FILES.items() for name in names.split()},
     **{name: f"{name}/checkpoint" for name in _MODELS},

@@ -181,6 +181,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("groups/without_greedy", "groups", "Tasks whose greedy rollout has no reward, left out by `remax`."),
     Metric("reward/greedy/mean", "", "Reward of the tasks' greedy rollouts, the baseline of `remax`."),
     Metric("groups/kept", "groups", "Groups that the update learns from; without dynamic filtering all of a step's."),
+    Metric("demonstrations", "trajectories", "Demonstrations imitated, in a step that imitates."),
     Metric("groups/late", "groups", "Under way when the update started; their tasks are later steps'."),
     Metric("groups/carried", "groups", "Taken by this step and begun by an earlier one, or played again for it."),
     Metric("groups/dropped", "groups", "Of the late ones, those that were cut off (`rollout.late: drop`)."),

@@ -36,6 +36,7 @@ OWN_FILES = {
     "sql": {"tool_specs/sql.yaml"} | QUESTIONS,
     "code": {"tool_specs/python.yaml"} | QUESTIONS,
     "shop": set(),
+    "cold-start": set(),
     "judge": {"reward_specs/writing.yaml", "data/topics.jsonl", "data/labels.jsonl"},
 }
 SMALL = (
@@ -69,7 +70,8 @@ def test_a_new_project_checks_tests_its_tool_and_trains(
     if template != "judge":  # whose judge is a model that takes seconds to start
         tried = rlf("rewards", "test", "specs/mine.yaml")
         assert tried.exit_code == 0, tried.output
-    trained = rlf("run", "specs/mine.yaml", *SMALL, "--json")
+    fewer = ["data.demonstrations.steps=1"] if template == "cold-start" else []
+    trained = rlf("run", "specs/mine.yaml", *SMALL, *fewer, "--json")
     assert trained.exit_code == 0, trained.output
     events = [json.loads(line) for line in trained.stdout.splitlines()]
     assert [event["data"]["step"] for event in events if event.get("event") == "step"] == [1, 2]
@@ -112,7 +114,7 @@ def test_five_recipes_are_listed_whose_specs_and_pages_are_there_and_the_tutoria
     assert len(listed) == 5
     for one in listed:
         assert (root / one["spec"]).is_file() and (root / one["page"]).is_file()
-        assert one["template"] in (None, *templates())
+        assert one["template"] in templates()
         assert f"| {one['name']} | {one['have']} | " in tutorial and f"| {one['measured']} (" in tutorial
     assert "10 % -> 96 %" in " ".join(rlf("init", "--list").stdout.split())
 
@@ -141,7 +143,8 @@ def test_a_folder_that_holds_something_is_left_alone(rlf: Rlf, tmp_path: Path) -
         (("a b",), "got the name 'a b'; expected letters, digits"),
         (
             ("mine", "--template", "serch"),
-            "unknown template 'serch'; did you mean 'search'? (known: code, judge, mcp, python, search, shop, sql)",
+            "unknown template 'serch'; did you mean 'search'? "
+            "(known: code, cold-start, judge, mcp, python, search, shop, sql)",
         ),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Group
@@ -14,9 +14,6 @@ from rlf.cli.arguments import AsJson, activation_hint
 from rlf.cli.envelope import print_result
 from rlf.cli.output import plain_table
 from rlf.core.errors import RlfError
-
-if TYPE_CHECKING:
-    from rlf.apps.init.recipes import Recipe
 
 _DEFAULT = "search"
 
@@ -38,7 +35,7 @@ def init(
         typer.Option(
             "--template",
             autocompletion=complete_template,
-            help="`search`, `shop`, `sql`, `code`, `mcp`, `judge`, or `python` for your own tool.",
+            help="`search`, `shop`, `cold-start`, `sql`, `code`, `mcp`, `judge`, or `python` for your own tool.",
         ),
     ] = _DEFAULT,
     data: Annotated[
@@ -61,7 +58,8 @@ def init(
     if list_them:
         from rlf.apps.init.recipes import RECIPES
 
-        rows = ((each.name, each.have, each.teaches, each.measured, _show_start(each)) for each in RECIPES)
+        start = "rlf init NAME --template"
+        rows = ((each.name, each.have, each.teaches, each.measured, f"{start} {each.template}") for each in RECIPES)
         table = plain_table(("recipe", "you have", "what teaches", "measured with a built-in model", "start"), rows)
         return print_result("init", RECIPES, as_json, Group(table, f"\nTemplates: {', '.join(templates())}."))
     if data and len(data) > 1:
@@ -72,7 +70,3 @@ def init(
     for warning in project.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return print_result("init", project, as_json, f"{files}\n\n{enter}rlf run {project.spec}{activation_hint()}")
-
-
-def _show_start(recipe: Recipe) -> str:
-    return recipe.spec if recipe.template is None else f"rlf init NAME --template {recipe.template}"

@@ -15,8 +15,8 @@ class Recipe:
     teaches: str
     measured: str
     """With a built-in model, on a CPU."""
-    template: str | None
-    """Of `rlf init`; None: the spec alone, in rlf's repository."""
+    template: str
+    """Of `rlf init`."""
     spec: str
     """The shipped spec that it is."""
     page: str
@@ -56,7 +56,7 @@ RECIPES = (
         "a model that cannot call a tool yet",
         "demonstrations, then rewards, in one run",
         "0 % -> 93 to 97 %, greedy, three seeds; rewards alone stay at 0 %",
-        None,
+        "cold-start",
         "specs/cold_start.yaml",
         "docs/guides/cold-start.md",
     ),

@@ -36,15 +36,14 @@ _TOO_MUCH: Mapping[str, Any] = {}
 class Math(Rule):
     """1 if answer and a gold are mathematically equal by the library math-verify, else 0.
 
-    LaTeX and plain expressions: "1/2", "0.5" and "\\frac{1}{2}" are the same. A gold is read in whole: "3, 5, 7" is
-    three numbers, "2^{10}" is 1024, and "x < 2 or x > 3" a union. Where gold and answer are numbers with units these
-    are compared (5 cm is 50 mm, and not 5 m); else units, currency and percent signs are left out, and degrees are also
-    radians. In prose the number is read as by `numeric`: "not 5" and "5 or 6" are not 5. A gold that is no
-    mathematics in whole ("10:30", "March 5", "4210_5", "\\text{Evelyn}") is compared as text, which `rlf check` warns
-    of; one that is and cannot be read ("2+") is unscorable. A comparison may take any time on what
-    a model writes, so it runs in processes of its own that are ended in time. An answer that needs more is compared
-    once more with twice the time, since a slow machine uses more for the same work, and is worth 0 only then;
-    where the gold cannot be read in time, or the machine is too busy, the trajectory is unscorable.
+    - LaTeX and plain expressions: "1/2", "0.5" and "\\frac{1}{2}" are the same.
+    - A gold is read in whole: "3, 5, 7" is three numbers, "2^{10}" is 1024, and "x < 2 or x > 3" a union.
+    - Two numbers with units are compared (5 cm is 50 mm, and not 5 m); else units, currency and percent signs are left
+      out, and degrees are also radians. In prose the number is read as by `numeric`: "not 5" and "5 or 6" are not 5.
+    - A gold that is no mathematics in whole ("10:30", "March 5", "4210_5", "\\text{Evelyn}") is compared as text, which
+      `rlf check` warns of; one that is and cannot be read ("2+") is unscorable.
+    - An answer that takes too long is compared once more with twice the time, and is worth 0 only then. Where the gold
+      cannot be read in time, or the machine is too busy, the trajectory is unscorable.
     """
 
     needs_answer: ClassVar[bool] = True
