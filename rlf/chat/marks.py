@@ -132,12 +132,9 @@ class ParsedTurn(Jsonable):
         A call rehearsed while thinking is answered only when the turn holds nothing else: beside a call or an answer
         the model has already said what it means.
         """
-        spoken = tuple(item for item in self.items if not _is_rehearsal(item))
+        thought = FailureClass.IN_THINKING
+        spoken = tuple(item for item in self.items if isinstance(item, ToolCall) or item.kind is not thought)
         return spoken if spoken or self.answer is not None else self.items
-
-
-def _is_rehearsal(item: ToolCall | ParseFailure) -> bool:
-    return isinstance(item, ParseFailure) and item.kind is FailureClass.IN_THINKING
 
 
 # Calls that no chat format here reads, by what they are recognised. A turn in one of these syntaxes is a typed failure

@@ -129,6 +129,21 @@ def describe_signal(number: int) -> str:
         return f"signal {number}"
 
 
+def start_apart(
+    command: Sequence[str],
+    *,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int | IO[bytes] | None = None,
+    stderr: int | IO[bytes] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Starts a command in a session of its own, so that Ctrl-C is the caller's to pass on. Raises OSError."""
+    return subprocess.Popen(
+        command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True
+    )
+
+
 def run_to_end(
     command: Sequence[str], limit_s: float, *, says: str = "", env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:

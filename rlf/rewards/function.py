@@ -132,7 +132,9 @@ class RewardFunction:
         self._num_scored += 1
         is_any_left = any(results[term.name].value is not None and term.weight_at(step) for term in self.terms)
         scores = [_make_score(term, results[term.name], step, may_drop=is_any_left) for term in self.terms]
-        failed = next((term.name for term in self.terms if _falls_short(term, results[term.name])), None)
+        valued = ((term.name, results[term.name].value, term.threshold) for term in self.terms)
+        short = (name for name, value, least in valued if value is not None and least is not None and value < least)
+        failed = next(short, None)
         if failed is not None:
             scores = [_without_gain(score, failed) for score in scores]
         return Scored(trajectory, tuple(scores), weighted_sum(scores), success=self._find_success(results))
@@ -386,10 +388,6 @@ def _make_score(term: Term, result: _TermResult, step: int, *, may_drop: bool) -
         given = [each for each in turn_values if each is not None]
         value = fmean(given) if given else 0.0
     return Score(term.name, value, weight, result.reason, result.elapsed_s, result.state, turn_values, result.usage)
-
-
-def _falls_short(term: Term, result: _TermResult) -> bool:
-    return term.threshold is not None and result.value is not None and result.value < term.threshold
 
 
 def _without_gain(score: Score, failed: str) -> Score:

@@ -19,6 +19,7 @@ from rlf.core import process as stops
 from rlf.core.errors import RlfError
 from rlf.engines.engine import Engine
 from rlf.plan import Plan
+from rlf.processes.child import start_apart
 
 INTERRUPTED = 130
 """Exit code of a member that was stopped."""
@@ -66,16 +67,9 @@ def run_apart(
                 number, place = waiting.pop(), free.pop()
                 shown = {"CUDA_VISIBLE_DEVICES": gpus[place]} if gpus else {}
                 words = (str(runs_folder), sweep_id, str(number), str(os.getpid()), *map(str, cores[place::at_once]))
-                running[number] = (
-                    place,
-                    subprocess.Popen(
-                        [sys.executable, "-m", "rlf.runs.sweeps", *words],
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.DEVNULL,
-                        env=os.environ | shown,
-                        start_new_session=True,  # Ctrl-C is this process's to pass on, once
-                    ),
-                )
+                command = [sys.executable, "-m", "rlf.runs.sweeps", *words]
+                child = start_apart(command, stdout=subprocess.DEVNULL, env=os.environ | shown)
+                running[number] = (place, child)
                 yield number, None
             for number, (place, child) in list(running.items()):
                 if (code := child.poll()) is not None:

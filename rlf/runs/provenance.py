@@ -32,6 +32,7 @@ from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import FileRecord, FilesRead, RunRecord
 from rlf.lineage.store import Store
 from rlf.plan import Plan
+from rlf.processes.child import run_to_end
 from rlf.runs.restore import Places
 from rlf.spec.code import imported_modules, is_installed
 from rlf.spec.layers import absolute
@@ -281,9 +282,10 @@ def _run_git(*arguments: str) -> str | None:
         return None
     command = ["git", "-C", str(folder), *arguments]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip("\n")
+        done = run_to_end(command, 10)
     except (OSError, subprocess.SubprocessError):
         return None
+    return None if done.returncode else done.stdout.strip("\n")
 
 
 def _checkout() -> Path:

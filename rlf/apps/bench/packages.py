@@ -69,9 +69,7 @@ class PinnedPackages:
             made = self.folder.with_suffix(".new")
             shutil.rmtree(made, ignore_errors=True)
             command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
-            done = subprocess.run(
-                [*command, "--target", str(made), *self.pins.split()], capture_output=True, text=True, timeout=_LIMIT_S
-            )
+            done = run_to_end([*command, "--target", str(made), *self.pins.split()], _LIMIT_S)
             if done.returncode != 0:
                 tail = "\n".join(done.stderr.splitlines()[-_TAIL_LINES:])
                 raise RunError(f"{self.pins} cannot be installed; pip's last words:\n{tail}")

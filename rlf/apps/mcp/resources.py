@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from urllib.parse import quote, unquote
 import rlf
 from rlf.cli.commands import HOMES
 from rlf.core.errors import NotFoundError
+from rlf.processes.child import run_to_end
 
 _DOCS = Path(rlf.__file__).parents[1] / "docs"
 """Of a checkout; an installed package has none."""
@@ -59,5 +59,4 @@ def read(uri: str, project: Path) -> tuple[str, str]:
         return file.read_bytes()[:_MAX_BYTES].decode("utf-8", errors="replace"), found.mime_type
     words = ["schema", name] if kind == "schema" else [*unquote(name).split(), "--help"]
     command = [sys.executable, "-m", "rlf", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, stdin=subprocess.DEVNULL)
-    return done.stdout, found.mime_type
+    return run_to_end(command, _LIMIT_S).stdout, found.mime_type

@@ -35,7 +35,7 @@ from rlf import __version__
 from rlf.apps.mcp.offers import OFFERS, Offer
 from rlf.apps.mcp.resources import list_readable, read
 from rlf.core.errors import CheckError, RlfError
-from rlf.processes.child import supervised
+from rlf.processes.child import start_apart, supervised
 
 _LIMIT_S = 600.0
 """Of a command that is waited for."""
@@ -205,14 +205,9 @@ def _spawn(
     stem = folder / f"{time.time_ns():x}"
     out, err = stem.with_suffix(".stdout"), stem.with_suffix(".stderr")
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "rlf.apps.mcp.background", f"{budget_s}", *command],
-            cwd=project.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,  # a client ends the server's session, and the run continues
-        )
+        words = [sys.executable, "-m", "rlf.apps.mcp.background", f"{budget_s}", *command]
+        # A client ends the server's session, and the run continues.
+        child = start_apart(words, stdout=stdout, stderr=stderr, cwd=project.folder)
     project.running.append(child)
     threading.Thread(target=child.wait, daemon=True).start()  # so that it leaves no zombie
     return child, out, err

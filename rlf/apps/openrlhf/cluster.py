@@ -231,7 +231,7 @@ def _find_complaints(accepted: Mapping[Package, str]) -> Iterator[str]:
 
 def look() -> str:
     """What this node has, as `LOOK` prints it; or the last line of the error."""
-    done = subprocess.run([sys.executable, "-c", LOOK, *PINS], capture_output=True, text=True, check=False)
+    done = run_to_end([sys.executable, "-c", LOOK, *PINS], 600)
     return (done.stdout if done.returncode == 0 else done.stderr).strip().rpartition("\n")[2]
 
 

@@ -37,6 +37,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from rlf.apps.openrlhf.dataset import Purpose
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
+from rlf.processes.child import start_apart
 from rlf.types.events import Notice
 from rlf.types.score import Scored
 from rlf.types.written import FIRST_VERSION, NUMBERS, VERSION, read, write
@@ -275,13 +276,8 @@ class SpoolPool:
             self._threads = ThreadPoolExecutor(self._num, "rlf-spool-readers")
             environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             for _ in range(self._num):
-                process = subprocess.Popen(
-                    [sys.executable, "-c", _COMMAND],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    env=environment,
-                    start_new_session=True,
-                )
+                command, pipe = [sys.executable, "-c", _COMMAND], subprocess.PIPE
+                process = start_apart(command, stdin=pipe, stdout=pipe, env=environment)
                 self._processes.append(process)
                 self._free.put(process)
                 _send(process, self._encode)

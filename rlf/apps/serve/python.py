@@ -14,6 +14,7 @@ from pathlib import Path
 from rlf.apps.serve.serve import ServedEndpoint
 from rlf.core.errors import RlfError
 from rlf.processes import supervise
+from rlf.processes.child import start_apart
 from rlf.python.runs import Run
 from rlf.python.specs import DEFAULT_RUNS, AnyPath, Overrides, Spec, to_command, to_texts
 
@@ -47,15 +48,9 @@ def serve(
     command += ["--port", str(port), "--runs", str(folder), "--json", *(["--agent"] if agent else [])]
     keyed = os.environ | ({} if api_key is None else {"RLF_API_KEY": api_key})  # not an argument, which all users see
     with (
-        tempfile.TemporaryFile("w+") as messages,
-        subprocess.Popen(  # below a supervisor, which ends it when this process dies
-            [sys.executable, supervise.__file__, *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=messages,
-            env=keyed,
-            text=True,
-            start_new_session=True,
+        tempfile.TemporaryFile() as messages,
+        start_apart(  # below a supervisor, which ends it when this process dies
+            [sys.executable, supervise.__file__, *command], stdout=subprocess.PIPE, stderr=messages, env=keyed
         ) as process,
     ):
         try:
@@ -63,7 +58,9 @@ def serve(
             line = process.stdout.readline()
             if not line:
                 messages.seek(0)
-                raise RlfError(messages.read().strip() or f"rlf serve {name}: ended without a message")
+                raise RlfError(
+                    messages.read().decode(errors="replace").strip() or f"rlf serve {name}: ended without a message"
+                )
             yield ServedEndpoint(**json.loads(line)["data"])
         finally:
             process.terminate()

@@ -25,6 +25,7 @@ from typing import Any
 from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError
 from rlf.lineage.process import Process, is_gone, is_visible, process_of, send_signal
 from rlf.lineage.reader import Reader
+from rlf.processes.child import start_apart
 
 PAGES = "pages"
 """The folder of what an export writes, in that of its job."""
@@ -102,14 +103,8 @@ class Jobs:
         words = [*words, str(folder / writes)] if writes else words
         command = [sys.executable, "-m", "rlf", *words, "--json"]
         command += ["--runs", str(self._runs_folder)] if records else []
-        child = subprocess.Popen(
-            ["/bin/sh", "-c", _SHELL, str(folder), *command],
-            cwd=self._project,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        shell, nowhere = ["/bin/sh", "-c", _SHELL, str(folder), *command], subprocess.DEVNULL
+        child = start_apart(shell, stdout=nowhere, stderr=nowhere, cwd=self._project)
         threading.Thread(target=child.wait, daemon=True).start()  # so that it leaves no zombie
         about = {"action": action, "command": shlex.join(["rlf", *words]), "started": time.time()}
         draft = folder / "job.draft"

@@ -20,6 +20,7 @@ from rlf.apps.worlds.trial import ONE_WORLD, Sign, TrialWorld, first_difference
 from rlf.core import derive_seed
 from rlf.environments.kind import EnvSpec
 from rlf.environments.playing import Action, Played, Policy, follow, open_bench
+from rlf.processes.child import supervised
 from rlf.types import Task
 
 if TYPE_CHECKING:
@@ -164,16 +165,10 @@ async def play_elsewhere(
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = _write_order(Path(folder), order)
         path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "rlf.apps.worlds.conditions", asked, answered),
-            env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "4242"},
-            stdin=asyncio.subprocess.DEVNULL,
-        )
-        try:
+        command = [sys.executable, "-m", "rlf.apps.worlds.conditions", str(asked), str(answered)]
+        environment = os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "4242"}
+        async with supervised(command, stdout=asyncio.subprocess.DEVNULL, stderr=None, env=environment) as process:
             await process.wait()
-        finally:
-            if process.returncode is None:
-                process.kill()
         return _read_answer(answered)
 
 

@@ -11,6 +11,8 @@ from statistics import fmean
 
 import torch
 
+from rlf.processes.child import start_apart
+
 _QUERY = ["--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits", "--loop=1"]
 _MIB = 2**20
 
@@ -20,16 +22,10 @@ class GpuWatch:
 
     def __init__(self, name: str) -> None:
         self._seen: list[tuple[float, float]] = []
-        self._child: subprocess.Popen[str] | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        command = ["nvidia-smi", f"--id={name}", *_QUERY]
         with suppress(OSError):  # this process may end without closing it: its next line then ends it by SIGPIPE
-            self._child = subprocess.Popen(
-                ["nvidia-smi", f"--id={name}", *_QUERY],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                start_new_session=True,
-            )
+            self._child = start_apart(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             self._thread = threading.Thread(target=self._read, daemon=True)
             self._thread.start()
 
@@ -38,7 +34,7 @@ class GpuWatch:
         with self._child.stdout as printed:
             for line in printed:
                 with suppress(ValueError):  # `[N/A]`, where a driver does not say
-                    busy, held = map(float, line.split(","))
+                    busy, held = map(float, line.split(b","))
                     self._seen.append((busy / 100, held * _MIB))
 
     def take(self) -> dict[str, float]:
