@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pydantic import Field
+
+from rlf.core.kinds import StrictModel
 from rlf.types import FailureClass, ParseFailure
 
 
@@ -41,6 +44,15 @@ class HistoryPolicy(StrEnum):
     """Such a template is a fault."""
 
 
+class ContextLimit(StrictModel):
+    """When a trajectory continues in a new context, and what the old one leaves out there."""
+
+    limit: int = Field(ge=8)
+    """A turn whose prompt has more tokens begins a new context."""
+    keep_last: int = Field(1, ge=0)
+    """Turns, counted from the last, whose results of tools stay; a short mark takes the place of the others."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChatPolicy:
     """How the rollout loop takes a turn."""
@@ -53,6 +65,8 @@ class ChatPolicy:
     """Whether a turn ends with its first call, without waiting for the model to end it."""
     forks: bool = False
     """Whether a turn's context leaves out the thinking of earlier turns."""
+    context: ContextLimit | None = None
+    """When it leaves out old results of tools; None: never."""
 
     def reply(self, failure: ParseFailure) -> FailurePolicy:
         """The consequence of one failure."""

@@ -61,20 +61,24 @@ def _observations_only_in_ablations(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(
             ("train", "observations_in_loss"),
             "got true; training on tool output is wrong, except in an experiment that shows this. Remove it, or call "
-            "the spec "
-            f"`{spec.name}_ablation`.",
+            f"the spec `{spec.name}_ablation`.",
         )
 
 
-@reads("rollout.max_new_tokens", "rollout.max_total_tokens")
-def _turn_fits_the_whole(loaded: LoadedSpec) -> Iterator[Fault]:
-    rollout = loaded.spec.rollout
-    if rollout.max_new_tokens is not None and rollout.max_new_tokens > rollout.max_total_tokens:
-        yield loaded.fault(
-            ("rollout", "max_new_tokens"),
-            f"got {rollout.max_new_tokens}; a trajectory has max_total_tokens: {rollout.max_total_tokens} in all. "
-            "Write less, or raise max_total_tokens.",
+@reads("rollout.max_new_tokens", "rollout.context", "rollout.max_total_tokens")
+def _parts_fit_the_whole(loaded: LoadedSpec) -> Iterator[Fault]:
+    rollout, most = loaded.spec.rollout, loaded.spec.rollout.max_total_tokens
+    if rollout.max_new_tokens is not None and rollout.max_new_tokens > most:
+        message = (
+            f"got {rollout.max_new_tokens}; a trajectory has max_total_tokens: {most} in all. Write less, or raise "
         )
+        yield loaded.fault(("rollout", "max_new_tokens"), f"{message}max_total_tokens.")
+    if rollout.context is not None and rollout.context.limit >= most:
+        message = (
+            f"got {rollout.context.limit}; a context ends at max_total_tokens: {most}, so that none is begun before. "
+        )
+        fix = "Write less, by a turn and its results, or raise max_total_tokens."
+        yield loaded.fault(("rollout", "context", "limit"), message + fix)
 
 
 @reads("rollout.schedule", "rollout.oversample", "rollout.deadline_s")
@@ -124,11 +128,9 @@ def _dropped_terms_leave_others(loaded: LoadedSpec) -> Iterator[Fault]:
     weighed = [position for position, term in enumerate(loaded.spec.rewards) if term.peak_weight]
     only = loaded.spec.rewards[weighed[0]] if len(weighed) == 1 else None
     if only is not None and only.threshold is None and only.unscorable is Unscorable.DROP_TERM:
-        message = (
-            "got drop_term for the only term with a weight: nothing is left to sum without it. "
-            "Write drop_trajectory, or give another term a weight."
-        )
-        yield loaded.fault(("rewards", weighed[0], "unscorable"), message)
+        message = "got drop_term for the only term with a weight: nothing is left to sum without it. "
+        fix = "Write drop_trajectory, or give another term a weight."
+        yield loaded.fault(("rewards", weighed[0], "unscorable"), message + fix)
 
 
 @reads("rewards")
@@ -225,25 +227,25 @@ def _scores_have_a_world(loaded: LoadedSpec) -> Iterator[Fault]:
 
 @reads("rollout", "env", "chat.history", "eval.faults")
 def _agent_plays_alone(loaded: LoadedSpec) -> Iterator[Fault]:
-    spec = loaded.spec
-    if spec.rollout.agent is None:
+    spec, rollout = loaded.spec, loaded.spec.rollout
+    if rollout.agent is None:
         return
-    for section, faults in (("rollout", spec.rollout.faults), ("eval", spec.eval.faults)):
-        if faults is not None:
-            message = "are given with rollout.agent, whose calls they do not reach. Remove them."
-            yield loaded.fault((section, "faults"), message)
-    if spec.rollout.max_failed_turns is not None:
-        message = f"got {spec.rollout.max_failed_turns}; with rollout.agent the agent ends its work. Remove it."
-        yield loaded.fault(("rollout", "max_failed_turns"), message)
-    if spec.rollout.prefix_rows:
-        message = "got true with rollout.agent, whose program cannot begin in the middle. Remove it."
-        yield loaded.fault(("rollout", "prefix_rows"), message)
-    if spec.rollout.schedule is Schedule.LOGICAL:
-        message = "got logical; an agent's calls come at its own times, and it may not be waited for. Write "
-        yield loaded.fault(("rollout", "schedule"), f"{message}invariant or clock.")
-    if spec.chat.history is HistoryPolicy.FORK:
-        message = "got fork; with rollout.agent each prompt that continues no earlier call is a context of its own. "
-        yield loaded.fault(("chat", "history"), f"{message}Write keep.")
+    disturbed = "are given with rollout.agent, whose calls they do not reach. Remove them."
+    times = "an agent's calls come at its own times, and it may not be waited for. Write invariant or clock."
+    contexts = "with rollout.agent each prompt that continues no earlier call is a context of its own"
+    lost = f"got {rollout.max_failed_turns}; with rollout.agent the agent ends its work. Remove it."
+    middle = "got true with rollout.agent, whose program cannot begin in the middle. Remove it."
+    for section, key, is_given, message in (
+        ("rollout", "faults", rollout.faults is not None, disturbed),
+        ("eval", "faults", spec.eval.faults is not None, disturbed),
+        ("rollout", "max_failed_turns", rollout.max_failed_turns is not None, lost),
+        ("rollout", "prefix_rows", rollout.prefix_rows, middle),
+        ("rollout", "schedule", rollout.schedule is Schedule.LOGICAL, f"got logical; {times}"),
+        ("chat", "history", spec.chat.history is HistoryPolicy.FORK, f"got fork; {contexts}. Write keep."),
+        ("rollout", "context", rollout.context is not None, f"{contexts}, whatever its size. Remove it."),
+    ):
+        if is_given:
+            yield loaded.fault((section, key), message)
 
 
 @reads("train.critic", "train.algorithm")

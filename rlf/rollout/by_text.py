@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from rlf.chat.history import LEFT_OUT
+from rlf.chat.policy import ContextLimit
 from rlf.core.images import read_image_file
 from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall, image_part, text_part
@@ -79,6 +81,8 @@ class TextPlayer:
     """Where each trajectory's world comes from; None: there are only tools."""
     faults: Faults | None = None
     """How tools and worlds are disturbed; None: they are not."""
+    context: ContextLimit | None = None
+    """When old results are left out, by what the server counts of a turn; None: never."""
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
         """Nothing is kept of a trajectory before it is played."""
@@ -235,8 +239,13 @@ class TextPlay:
         return StopReason.MAX_TURNS if self._is_last_turn else full
 
     def _stop_when_full(self, completion: Completion) -> StopReason | None:
-        """Why no further turn can be sampled, where the tokens are used up."""
+        """Why no further turn can be sampled, where the tokens are used up; a full context leaves out old results."""
         used = completion.usage.prompt_tokens + completion.usage.completion_tokens
+        full, num_later = self._player.context, 0
+        for message in reversed(self.messages if full is not None and used > full.limit else ()):
+            if full is not None and message["role"] == "tool" and num_later >= full.keep_last:
+                message["content"] = min(message["content"], LEFT_OUT, key=len)
+            num_later += message["role"] == "assistant"
         return StopReason.LENGTH if used >= self._limits.max_total_tokens else None
 
     def _correct(self, completion: Completion, failures: Sequence[ParseFailure]) -> StopReason | None:

@@ -16,8 +16,8 @@ from itertools import pairwise
 from rlf.chat.encoding import markup_ids
 from rlf.chat.examples import NUM_SAMPLED_VARIANTS, example_call
 from rlf.chat.format import ChatFormat
-from rlf.chat.history import DROPS_THINKING, HistoryTurn, differences, is_shown
-from rlf.chat.policy import ChatPolicy, HistoryPolicy
+from rlf.chat.history import DROPS_THINKING, LEFT_OUT, HistoryTurn, differences, is_shown
+from rlf.chat.policy import ChatPolicy, ContextLimit, HistoryPolicy
 from rlf.chat.scan import END_THINK
 from rlf.core import CheckError
 from rlf.rollout.recorded import WrittenTurn, play_written, write_turn
@@ -72,6 +72,7 @@ def certify(
     tools: Sequence[ToolDescription],
     *,
     history: HistoryPolicy = HistoryPolicy.KEEP,
+    leaves_out: bool = False,
     system: str | None = None,
     speaks: bool = False,
 ) -> Certificate:
@@ -79,6 +80,7 @@ def certify(
 
     Args:
         name: the format's.
+        leaves_out: whether contexts leave out old results.
         system: system message of the run's prompts; None when they have none.
         speaks: whether a world may speak after answers.
 
@@ -117,6 +119,8 @@ def certify(
     every = [played.trajectory for played in conversations]
     if named and history is HistoryPolicy.FORK:
         every.append(_certify_forks(chat, tools, question, plain.script, named).trajectory)
+    if leaves_out:
+        every.append(_certify_contexts(chat, tools, plain, is_comparable=not named and not chat.by_name))
     return Certificate(
         format=name,
         num_turns=sum(len(trajectory.turns) for trajectory in every),
@@ -154,6 +158,30 @@ def _certify_forks(
                 "does not render. Write `chat: {history: keep}`."
             )
     return played
+
+
+def _certify_contexts(
+    chat: ChatFormat, tools: tuple[ToolDescription, ...], plain: _Played, *, is_comparable: bool
+) -> Trajectory:
+    """Plays with a context for each turn: the template shows the same to a model whose old results are left out."""
+    messages = tuple(plain.trajectory.task.messages)
+    full = ContextLimit(limit=8, keep_last=1)
+    played = _play_conversation(chat, tools, messages, plain.script, (_HUGE,), context=full)
+    _check_tokens(played)
+    _check_readings(chat, played)
+    spoken = _spoken_turns(chat, played)
+    for number, request in enumerate(played.policy.requests[2:] if tools else (), start=2):
+        seen = chat.decode(request.tokens)
+        bare = [replace(turn, results=(LEFT_OUT,) * len(turn.results)) for turn in spoken[: number - 1]]
+        shown = [*bare, spoken[number - 1]]
+        if seen.count(_HUGE.strip()) != len(shown[-1].results) or (
+            is_comparable and not is_shown(chat, messages, shown, tools, seen)
+        ):
+            raise CheckError(
+                f"rollout.context: before turn {number + 1} the model would see {seen[-200:]!r}, where the results of "
+                "earlier turns are not left out as its template shows them. Remove it, or use another `chat.format`."
+            )
+    return played.trajectory
 
 
 def _plain_script(
@@ -225,8 +253,9 @@ def _play_conversation(
     *,
     stop_after_call: bool = False,
     forks: bool = False,
+    context: ContextLimit | None = None,
 ) -> _Played:
-    handling = ChatPolicy(stop_after_call=stop_after_call, forks=forks)
+    handling = ChatPolicy(stop_after_call=stop_after_call, forks=forks, context=context)
     task = Task("certificate", messages)
     trajectory, policy = asyncio.run(play_written(chat, tools, task, script, results, handling=handling))
     return _Played(trajectory, policy, script)

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from rlf.chat.format import ChatFormat
-from rlf.chat.history import without_thinking
+from rlf.chat.history import LEFT_OUT, without_thinking
 from rlf.chat.marks import ParsedTurn
 from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
 from rlf.chat.repair import repaired
@@ -353,17 +354,41 @@ class _Play:
         return StopReason.MAX_TURNS if is_last else None
 
     def _fork(self) -> bool:
-        """Begins a new segment where the next turn's context leaves thinking out; whether it does."""
-        if not self.setting.handling.forks or not self.turns:
+        """Begins a new segment where the next turn's context leaves out thinking or old results; whether it does."""
+        forks, full = self.setting.handling.forks, self.setting.handling.context
+        if not self.turns or (not forks and full is None):
             return False
-        tokens = self.record.tokens
-        sampled = [(tokens[turn.start : turn.end], tokens[turn.end : turn.observation_end]) for turn in self.turns]
-        # From the first prompt on, not from the last segment: what an earlier fork left out is left out again.
-        context = without_thinking(self.setting.chat, tokens[: self.turns[0].start], sampled)
+        context = self._context(0) if forks else self.record.segment
+        if full is not None and len(context) > full.limit:
+            context = self._context(len(self.turns) - full.keep_last)
         if context == self.record.segment:
             return False
         self.record.fork(context)
         return True
+
+    def _context(self, num_bare: int) -> list[int]:
+        """The next turn's prompt, the first turns without their results.
+
+        From the first prompt on, not from the last segment: what an earlier fork left out is left out again.
+        """
+        tokens, played = self.record.tokens, []
+        for number, turn in enumerate(self.turns):
+            seen = tokens[turn.end : turn.observation_end]
+            is_bare = number < num_bare and bool(turn.calls)
+            played.append((tokens[turn.start : turn.end], self._bare(turn, seen) if is_bare else seen))
+        prompt = tokens[: self.turns[0].start]
+        if self.setting.handling.forks:
+            return without_thinking(self.setting.chat, prompt, played)
+        return [*prompt, *chain.from_iterable(chain.from_iterable(played))]
+
+    def _bare(self, turn: Turn, seen: list[int]) -> list[int]:
+        """An observation with a mark for each result, where that is shorter; corrections stay."""
+        tokens = self.record.tokens
+        self.chat = self.chat.after(tokens[: turn.start])
+        observed = self._read(turn.text, truncated=False)[0].observed
+        texts = [item.message if isinstance(item, ParseFailure) else LEFT_OUT for item in observed]
+        closed = tokens[turn.end - 1] in self.chat.stop_token_ids
+        return min(seen, self.chat.observation(texts, closed=closed, turn=turn.text), key=len)
 
     async def _sample_turn(self, max_tokens: int, *, fresh: bool) -> Sample:
         """Samples to the end of a turn: past the end of a call's tag where that stands inside a string or thinking."""

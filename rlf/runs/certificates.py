@@ -40,8 +40,9 @@ def certified(spec: RunSpec, chat: ChatFormat, runs_folder: Path | None = None) 
     name, tools = format_name(spec, chat), spec.shown_tools
 
     def play() -> Certificate:
-        history, system = spec.chat.history, spec.data.train.system
-        return certify(chat, name, tools, history=history, system=system, speaks=_world_speaks(spec))
+        history, system, left_out = spec.chat.history, spec.data.train.system, spec.rollout.context is not None
+        how = {"leaves_out": left_out, "speaks": _world_speaks(spec)}
+        return certify(chat, name, tools, history=history, system=system, **how)
 
     if runs_folder is None:
         return play()
@@ -82,6 +83,7 @@ def _certificate_key(spec: RunSpec, chat: ChatFormat, name: str, tools: Sequence
         {
             "format": name,
             "history": spec.chat.history,
+            "leaves_out": spec.rollout.context is not None,
             "thinking_tag": spec.chat.thinking_tag,
             "system": spec.data.train.system,
             "speaks": _world_speaks(spec),

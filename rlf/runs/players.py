@@ -118,6 +118,7 @@ async def open_text_players(
             usage,
             worlds=harness.worlds,
             faults=spec.eval.faults,
+            context=spec.rollout.context,
         )
 
     try:

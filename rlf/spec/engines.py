@@ -23,7 +23,7 @@ class Feature(StrEnum):
     TURN_REWARDS = "turn_rewards"
     """Reward terms with `stage: turn`: an advantage for each turn."""
     FORKED_HISTORY = "forked_history"
-    """`chat.history: fork`: several sequences of one trajectory."""
+    """`chat.history: fork` and `rollout.context`: several sequences of one trajectory."""
     OBSERVATIONS_IN_LOSS = "observations_in_loss"
     """`train.observations_in_loss`."""
     AGENT_BREAKS = "agent_breaks"

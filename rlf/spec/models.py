@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from rlf.algo import Estimator
 from rlf.algo.health import HealthConfig
 from rlf.algo.loss_config import KlKind, LrSchedule, PolicyLossConfig
-from rlf.chat.policy import FailurePolicy, HistoryPolicy, RepairPolicy
+from rlf.chat.policy import ContextLimit, FailurePolicy, HistoryPolicy, RepairPolicy
 from rlf.core.kinds import StrictModel
 from rlf.environments.kind import EnvSpec
 from rlf.rewards.term import Success, Term
@@ -215,6 +215,8 @@ class RolloutSpec(Section):
     """Seconds after which a step's update starts with the groups that are whole by then, at least one. None: never."""
     late: Late = Late.KEEP
     """Treatment of groups that are not whole when an update starts; after four steps one waits for them."""
+    context: ContextLimit | None = None
+    """When a trajectory continues in a new context, a row with its advantage. None: it ends where its one is full."""
     faults: Faults | None = None
     """Disturbances of tools and worlds to train under. None: none."""
     agent: AgentSpec | None = None

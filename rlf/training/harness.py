@@ -288,7 +288,7 @@ def chat_policy(spec: RunSpec, chat: ChatFormat) -> ChatPolicy:
     otherwise = policies.pop("default", FailurePolicy.FEEDBACK)
     failures = {FailureClass(kind): policy for kind, policy in policies.items()}
     forks = declared.history is HistoryPolicy.FORK and not chat.by_name
-    return ChatPolicy(declared.repair, failures, otherwise, declared.stop_after_call, forks)
+    return ChatPolicy(declared.repair, failures, otherwise, declared.stop_after_call, forks, spec.rollout.context)
 
 
 def build_chat(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> ChatFormat:

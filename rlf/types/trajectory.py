@@ -182,7 +182,7 @@ class Trajectory(Jsonable):
     """What broke, when `stop` is infra_failure."""
     duration_s: float = 0.0
     forks: tuple[int, ...] = ()
-    """Offsets where a new context of the policy began (`chat.history: fork`); each segment is a sequence by itself."""
+    """Where new contexts of the policy began (`history: fork`, `rollout.context`); each is a sequence by itself."""
     images: tuple[str, ...] = ()
     """The images that `tokens` hold places of, in order: those of the prompt, then those of tools' results."""
     num_prefix_turns: int = 0

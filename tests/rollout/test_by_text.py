@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from rlf.chat.history import LEFT_OUT
+from rlf.chat.policy import ContextLimit
 from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, RequestedCall
 from rlf.endpoints.spec import SamplingSpec, Usage
@@ -30,6 +32,14 @@ class Tools:
 
     async def end_trajectory(self, trajectory_id):
         pass
+
+
+WORDS = "much that was found and is read once"
+
+
+class Words(Tools):
+    async def invoke(self, call, *, trajectory_id):
+        return ToolResult(Outcome.OK, WORDS)
 
 
 def test_a_trajectory_cut_off_in_its_calls_keeps_the_results_that_came():
@@ -79,6 +89,30 @@ def test_what_a_call_gave_opens_no_role_and_its_images_come_last_as_many_as_may_
     assert (two["tool_call_id"], two["content"]) == ("b", "y")
     assert [part["type"] for part in images["content"]] == ["text", "image_url"]
     assert wrong == {"role": "user", "content": "error: no JSON: &lt;|im_end|>"}
+
+
+def test_a_model_behind_a_server_sees_no_old_results_once_its_context_is_full():
+    seen = []
+
+    async def chat(messages, *_, **__):
+        seen.append([message["content"] for message in messages if message["role"] == "tool"])
+        calls = () if len(seen) == 4 else (RequestedCall("a", "quick", "{}"),)
+        return Completion("done", calls, "stop", (), Usage(prompt_tokens=40 * len(seen)))
+
+    player = TextPlayer(
+        SimpleNamespace(chat=chat),
+        Words(),
+        RolloutLimits(max_turns=9, max_total_tokens=999),
+        SamplingSpec(),
+        timeout_s=20.0,
+        room=asyncio.Semaphore(1),
+        meter=Meter(),
+        text_calls=TextCalls(AUTO, ()),
+        usage={},
+        context=ContextLimit(limit=100, keep_last=1),
+    )
+    asyncio.run(player.play(Rollout("r", Task("t", (Message("user", "Go."),), None), 0, seed=0)))
+    assert seen == [[], [WORDS], [WORDS, WORDS], [LEFT_OUT, LEFT_OUT, WORDS]]
 
 
 def test_turns_in_a_row_without_a_valid_call_end_the_trajectory_of_a_model_behind_a_server_too():

@@ -19,6 +19,8 @@ from .test_runs import Watch, started
 SPEC = ROOT / "specs" / "search.yaml"
 # The gate asks for other groups where rewards do not differ, and the sampler chooses these by what it saw.
 POOLS = ["+train.sampler=pools", "+train.dynamic_filtering={max_rounds: 2}", "checkpoint.every=1"]
+# Each turn after the first begins a new context, a row of its own.
+POOLS.append("+rollout.context={limit: 20, keep_last: 0}")
 
 
 def test_a_killed_run_resumes_with_the_same_tasks_and_the_same_numbers(tmp_path):
@@ -38,6 +40,8 @@ def test_a_killed_run_resumes_with_the_same_tasks_and_the_same_numbers(tmp_path)
             tasks = [(item.step, item.task_id) for item in reader.trajectories(done.run_id) if item.step]
             found.append((sorted(tasks), read_progress(folder / reader.checkpoints(done.run_id)[-1].path).drawn))
             shares = reader.steps(done.run_id)[-1].metrics
+            played = [reader.trajectory(done.run_id, k=k, step=2).scored.trajectory for k in range(4)]
+            assert any(one.forks for one in played)
     assert found[0] == found[1] and found[0][1]
     assert sum(share for name, share in shares.items() if name.startswith("draws/") and name != "draws/retired") == 1
 

@@ -40,7 +40,6 @@ from rlf.apps.openrlhf.spool_pool import Encode, SpoolPool
 from rlf.apps.openrlhf.transfer import receiving
 from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import ChatFormat
-from rlf.chat.policy import HistoryPolicy
 from rlf.core.errors import RlfError, RunError
 from rlf.engines.engine import Inputs, Start
 from rlf.plan import Plan
@@ -102,8 +101,6 @@ class OpenRlhfRun:
         address = self._engine.ray_address
         self._cluster = None if address is None else Cluster(address, self._place, emit)
         self._ingest = self._engine.ingest
-        if plan.spec.chat.history is HistoryPolicy.FORK:
-            raise RlfError("chat.history: got fork; OpenRLHF takes one sequence for a trajectory. Write keep.")
         if self._cluster is None:
             check_place(self._place, plan.spec)
         if self._ingest is not None:

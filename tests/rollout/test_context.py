@@ -1,0 +1,117 @@
+"""`rollout.context`: a full context is left for a new one without old results, and each is a row of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlf.chat.history import LEFT_OUT
+from rlf.chat.policy import ChatPolicy, ContextLimit, HistoryPolicy
+from rlf.core import CheckError, SpecError
+from rlf.rollout import Prefix
+from rlf.rollout.certificate import certify
+from rlf.runs.plans import check_spec
+from rlf.types import Outcome, StopReason, ToolResult
+
+from .conftest import TEMPLATE, TOOLS, Echo
+from .test_fork import CONTENT, DROPPED
+from .test_prefix import go_on, timeless  # noqa: F401  # a fixture
+
+
+def call(word):
+    return f'<tool_call>\n{{"name": "search", "arguments": {{"query": "{word}"}}}}\n</tool_call><|im_end|>'
+
+
+class Long(Echo):
+    """A tool with much to say."""
+
+    async def invoke(self, call, *, trajectory_id):
+        return ToolResult(Outcome.OK, f"{call.arguments['query'] * 300}.")
+
+
+SCRIPT = [call("a"), call("b"), call("c"), call("d"), "Vell.<|im_end|>"]
+
+
+def played_so(go_on, script=SCRIPT, prefix=None, chat=None, forks=False, **context):  # noqa: F811
+    handling = ChatPolicy(forks=forks, context=ContextLimit(**context) if context else None)
+    return go_on(script, prefix, Long(), handling=handling, **({} if chat is None else {"chat": chat}))
+
+
+def results_of(chat, request):
+    text = chat.decode(request.tokens)
+    return [word for word in "abcd" if word * 300 in text], text.count(LEFT_OUT)
+
+
+def test_a_full_context_is_followed_by_one_without_old_results(go_on, chat):  # noqa: F811
+    plain, asked = played_so(go_on)
+    limit = len(asked.requests[3].tokens) - 1  # the fourth turn is the first with a longer prompt
+    trajectory, policy = played_so(go_on, limit=limit)
+    assert trajectory.stop is StopReason.ANSWERED and plain.forks == ()
+    seen = [results_of(chat, request) for request in policy.requests]
+    assert seen == [([], 0), (["a"], 0), (["a", "b"], 0), (["c"], 2), (["c", "d"], 2)]
+    assert [request.fresh for request in policy.requests] == [False, False, False, True, False]
+    assert len(trajectory.stretches) == 2
+    prompt = plain.tokens[: plain.turns[0].start]
+    for turn, request, sample in zip(trajectory.turns, policy.requests, policy.samples, strict=True):
+        start = max(begin for begin, _ in trajectory.stretches if begin <= turn.start)
+        assert list(trajectory.tokens[start : turn.start]) == list(request.tokens)
+        assert list(request.tokens[: len(prompt)]) == list(prompt), "the tools and the question stay"
+        assert list(trajectory.tokens[turn.start : turn.end]) == sample.tokens
+    assert sum(trajectory.action_mask) == sum(len(sample.tokens) for sample in policy.samples)
+
+
+def test_a_context_that_stays_full_is_left_before_each_turn(go_on, chat):  # noqa: F811
+    trajectory, policy = played_so(go_on, limit=8, keep_last=0)
+    assert [results_of(chat, request)[1] for request in policy.requests] == [0, 1, 2, 3, 4]
+    assert len(trajectory.stretches) == 5
+
+
+def test_what_fits_one_context_is_the_trajectory_without_a_limit(go_on):  # noqa: F811
+    (plain, asked), (limited, again) = played_so(go_on), played_so(go_on, limit=9000)
+    assert timeless(limited) == timeless(plain) and again.requests == asked.requests
+
+
+@pytest.mark.parametrize("forks", [False, True])
+@pytest.mark.parametrize("num_turns", range(5))
+def test_a_prefix_continues_in_the_same_contexts(go_on, make_chat, num_turns, forks):  # noqa: F811
+    chat = make_chat(TEMPLATE.replace(CONTENT, DROPPED))
+    script = [f"<think>\nhm\n</think>\n\n{line}" for line in SCRIPT]
+    how = {"chat": chat, "forks": forks, "limit": 900}
+    whole, asked = played_so(go_on, script, **how)
+    again, policy = played_so(go_on, script[num_turns:], Prefix(whole, num_turns), **how)
+    assert whole.forks and timeless(again) == timeless(whole)
+    assert policy.requests == asked.requests[num_turns:]
+
+
+def test_corrections_and_short_results_stay(go_on, chat):  # noqa: F811
+    broken = f"{call('a')[:-10]}<tool_call>\nnothing\n</tool_call><|im_end|>"
+    trajectory, policy = go_on(
+        [broken, call("b"), "Vell.<|im_end|>"],
+        tools=Long(),
+        handling=ChatPolicy(context=ContextLimit(limit=8, keep_last=0)),
+    )
+    assert trajectory.turns[0].calls and trajectory.turns[0].failures
+    text = chat.decode(policy.requests[-1].tokens)
+    assert trajectory.turns[0].failures[0].message in text and results_of(chat, policy.requests[-1]) == ([], 2)
+
+
+def test_contexts_are_certified(make_chat, chat):
+    plain = certify(chat, "hermes", TOOLS)
+    assert certify(chat, "hermes", TOOLS, leaves_out=True).num_turns > plain.num_turns
+    dropping = make_chat(TEMPLATE.replace(CONTENT, DROPPED))
+    assert certify(dropping, "hermes", TOOLS, history=HistoryPolicy.FORK, leaves_out=True).differences
+
+
+def test_a_certificate_finds_results_that_stay(chat, monkeypatch):
+    from rlf.rollout import loop
+
+    monkeypatch.setattr(loop._Play, "_bare", lambda self, turn, seen: seen)
+    with pytest.raises(CheckError, match=r"rollout\.context: before turn 3"):
+        certify(chat, "hermes", TOOLS, leaves_out=True)
+
+
+def test_an_agent_has_contexts_of_its_own():
+    spec = Path(__file__).parents[2] / "specs" / "search.yaml"
+    with pytest.raises(SpecError, match=r"rollout\.context: with rollout\.agent each prompt"):
+        check_spec([spec], ["+rollout.context={limit: 100}", "+rollout.agent={url: 'http://127.0.0.1:1/'}", "tools=[]"])
