@@ -4,7 +4,8 @@
 
 Prints the certificate of each: calls, rows, why a row began, the trained share, and whether every sample stands once
 behind the tokens that it was sampled behind. `CODING_AGENTS` is a folder with `node_modules/.bin` (`npm install
-@qwen-code/qwen-code @anthropic-ai/claude-code opencode-ai @openai/codex`), `FRAMEWORKS` a Python with mini-swe-agent.
+@qwen-code/qwen-code @anthropic-ai/claude-code opencode-ai @openai/codex`), `FRAMEWORKS` a Python with mini-swe-agent,
+`OPENHANDS` a Python (3.12 or later) with openhands-sdk and openhands-tools.
 Nothing leaves this machine: the agents know the session's address alone.
 """
 
@@ -31,6 +32,18 @@ from rlf.types.policy import SampleRequest, Sampling
 
 NODE = Path(os.environ.get("CODING_AGENTS", ".")) / "node_modules/.bin"
 PYTHON = Path(os.environ.get("FRAMEWORKS", sys.executable)).parent
+OPENHANDS = Path(os.environ.get("OPENHANDS", sys.executable))
+OPENHANDS_PROGRAM = """
+import os, sys
+from openhands.sdk import LLM, Agent, Conversation, Tool
+from openhands.tools.terminal import TerminalTool
+given = {"base_url": os.environ["OPENAI_BASE_URL"], "api_key": os.environ["OPENAI_API_KEY"]}
+llm = LLM(model="openai/policy", reasoning_effort=None, **given)
+agent = Agent(llm=llm, tools=[Tool(name=TerminalTool.name)])
+conversation = Conversation(agent=agent, workspace=os.getcwd(), visualizer=None)
+conversation.send_message(sys.argv[1])
+conversation.run()
+"""
 OFFLINE = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_TELEMETRY": "1",
@@ -38,6 +51,7 @@ OFFLINE = {
     "MSWEA_COST_TRACKING": "ignore_errors",
     "MSWEA_SILENT_STARTUP": "1",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "OPENHANDS_SUPPRESS_BANNER": "1",
     "OPENCODE_DISABLE_AUTOUPDATE": "1",
     "OPENCODE_DISABLE_MODELS_FETCH": "1",
     "NO_PROXY": "127.0.0.1",
@@ -80,6 +94,11 @@ AGENTS: dict[str, tuple[str, dict[str, str], tuple[str, dict[str, str]]]] = {
         "-c model_providers.rlf.base_url={{ session.url }} -c model_providers.rlf.env_key=OPENAI_API_KEY {{ prompt }}",
         {},
         ("exec_command", {"cmd": "echo Paris"}),
+    ),
+    "openhands": (
+        f"{OPENHANDS} -c '{OPENHANDS_PROGRAM}' {{{{ prompt }}}}",
+        {},
+        ("terminal", {"command": "echo Paris", "security_risk": "LOW", "summary": "prints"}),
     ),
     "mini": (
         f"{PYTHON}/mini -t {{{{ prompt }}}} -y --exit-immediately -m openai/policy",

@@ -110,7 +110,8 @@ class TurnReader:
             return self._grow_piece(text, ""), None
         parsed = self._chat.parse(text, truncated=truncated)
         if parsed.calls and self._calls:
-            before = self._chat.parse(text[: self._chat.find_call(text)], truncated=False).answer
+            head = text[: self._chat.find_call(text)]
+            before = self._chat.parse(head, truncated=False).answer if head.strip() else ""
             piece = self._grow_piece(before or "", parsed.thinking)
             ids = self._make_ids(len(parsed.calls))
             calls = [RequestedCall(i, c.name, json.dumps(c.arguments)) for i, c in zip(ids, parsed.calls, strict=True)]

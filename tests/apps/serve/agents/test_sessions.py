@@ -45,6 +45,7 @@ from . import adversaries
 TOKENIZER = load_tokenizer(str(builtin_path("tiny")))
 CHAT = open_format("auto", TOKENIZER, ())
 CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "capital"}}\n</tool_call><|im_end|>'
+TWO_CALLS = f"{CALL.removesuffix('<|im_end|>')}\n{CALL.replace('capital', 'river')}"
 ANSWER = "Paris<|im_end|>"
 TASK = Task(
     "t", (Message("user", "Which town?"),), answer="Paris", columns={"question": "Which town?", "answer": "Paris"}
@@ -148,6 +149,12 @@ def test_a_jump_of_the_clock_ends_no_trajectory(monkeypatch: pytest.MonkeyPatch)
         ("speaks_anthropic", [CALL, CALL, ANSWER], ["first", "", ""]),
         ("speaks_responses", [CALL, CALL, ANSWER], ["first", "", ""]),
         ("drops_thinking", [f"<think>\nParis?\n</think>\n\n{CALL}", ANSWER], ["first", ""]),
+        ("forges_a_turn", [CALL, ANSWER], ["first", ""]),
+        ("changes_its_protocol", [CALL, ANSWER], ["first", ""]),
+        ("answers_one_of_two_calls", [TWO_CALLS, ANSWER], ["first", calls.EDITED]),
+        ("answers_calls_backwards", [TWO_CALLS, ANSWER], ["first", ""]),
+        ("retries_before_the_answer", [CALL, ANSWER], ["first", ""]),
+        ("continues_a_cut_answer", [ANSWER, ANSWER], ["first", calls.EDITED]),
     ],
 )
 def test_a_call_is_linked_to_the_one_that_it_continues(name: str, script: list[str], wanted: list[str]) -> None:
