@@ -15,7 +15,9 @@ import pytest
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
+from rlf.apps.evaluate import play
 from rlf.apps.evaluate import prepare as module
+from rlf.apps.evaluate.command import with_timeout
 from rlf.apps.evaluate.play import EvaluationProgress, Spool, SpoolEntry
 from rlf.apps.evaluate.prepare import EvaluationOptions
 from rlf.apps.evaluate.run import evaluate
@@ -333,6 +335,21 @@ def test_an_evaluation_of_which_nothing_could_be_scored_fails_and_is_continued(t
     assert found.error.startswith("2 of 2 trajectories have no value, too many for a result; the sampler broke 2")
     assert "down" in found.error
     assert (found.status, again.run_ids) == ("failed", (found.record.id,))
+
+
+def test_a_server_that_never_answers_is_waited_for_aloud_and_given_up(trained, monkeypatch):
+    runs, _ = trained
+    monkeypatch.setattr(play, "SILENT_S", 0.1)
+    monkeypatch.setattr(play, "_GIVE_UP", 4)
+    over, shown = threading.Event(), []
+    asked = EvaluationOptions(files=(SEARCH,), limit=64, max_concurrency=4, overrides=("eval.greedy=false",))
+    with a_server(lambda _: (200, {"late": over.wait(20)})) as (url, bodies):
+        big = with_timeout(endpoint_of(url, "big"), 0.2)
+        done = evaluate([], asked, endpoint=big, runs_folder=runs, command=["rlf", "eval"], show=shown.append)
+        over.set()
+    assert done.status is RunStatus.FAILED and re.match(r"the first \d+ trajectories have no value", done.reason)
+    assert "no answer within" in done.reason and "0.2 s (--timeout)" in done.reason and len(bodies) < 40
+    assert any(isinstance(one, Notice) and f"waiting for {url}" in one.text for one in shown)
 
 
 @pytest.mark.parametrize("schedule", ["clock", "logical"])

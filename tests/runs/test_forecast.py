@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 from pathlib import Path
 from statistics import fmean
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from rlf.apps.evaluate import forecast as module
 from rlf.apps.evaluate.forecast import expect, find_needed, find_questions, forecast
 from rlf.apps.evaluate.forecast_views import show_forecast
+from rlf.apps.evaluate.learning import Curve, Obstacle, expect_learning, find_obstacle
 from rlf.apps.evaluate.outlook import expect_gpus, expect_steps, find_step, gpu_words, parse_gpus, steps_words
 from rlf.cli.main import app
 from rlf.core import RlfError
@@ -98,7 +100,8 @@ def test_a_forecast_is_an_evaluation_of_the_groups_that_training_begins_with(tmp
         first = {item.task_id for item in reader.trajectories(run.id)}
         played = [item.task_id for item in reader.trajectories(found.run_id)]
     assert set(played) == first and len(played) == 32
-    assert found.success is not None and found.signal is Signal.SOME
+    assert found.success is not None and found.signal is Signal.SOME and not found.causes
+    assert found.learns > 0.8 and "learns: held-out success rises" in "".join(show_forecast(found).lines)
     assert make(tmp_path).step_time is None  # of another plan: the run had two steps
     again = make(tmp_path, "train.steps=2")
     assert again.step_time is not None
@@ -109,8 +112,36 @@ def test_a_forecast_is_an_evaluation_of_the_groups_that_training_begins_with(tmp
 def test_what_cuts_trajectories_is_named_with_what_would_suffice(tmp_path: Path) -> None:
     found = make(tmp_path, "rollout.max_turns=1", groups=16)
     (budget,) = found.budgets
+    assert found.learns < 0.5 and found.causes[0].kind is CauseKind.OUT_OF_TURNS
     assert budget.key == "rollout.max_turns" and budget.cut > 0.1 and budget.needed is None
     assert any(line.startswith("rollout.max_turns:") for line in found.advice)
+
+
+@pytest.mark.parametrize(
+    ("rate", "start", "kind"),
+    [
+        (3e-4, 0.2, None),
+        (1e-9, 0.2, Obstacle.LEARNING_RATE_LOW),
+        (0.1, 0.2, Obstacle.LEARNING_RATE_HIGH),
+        (3e-4, 0.97, Obstacle.SOLVED),
+    ],
+)
+def test_a_rate_that_teaches_nothing_is_named_and_a_good_one_is_not(
+    rate: float, start: float, kind: Obstacle | None
+) -> None:
+    train = check_spec([SEARCH], [f"train.learning_rate={rate}"]).plan.spec.train
+    curve = Curve(start, 1.0, 3500 * rate)
+    found, learns = find_obstacle(curve, train), expect_learning(curve, Signal.SOME, train, 256, 0.1)
+    assert (None if found is None else found.kind) is kind
+    assert learns > 0.8 if kind is None else learns < 0.3
+    assert expect_learning(curve, Signal.NO_DIFFERENCE, train, 256, 0.1) < 0.05
+
+
+def test_success_follows_the_replicators_curve_and_a_kind_that_none_solved_stays() -> None:
+    curve = Curve(start=0.2, reach=0.8, rise=math.log(3))
+    assert curve.at(0) == pytest.approx(0.2)
+    assert curve.at(1) == pytest.approx(0.4)  # odds of .2 / .8 are 1 / 3, and three times as high after it: 1 / 2
+    assert curve.at(100) == pytest.approx(0.8) and curve.done(1) == pytest.approx(1 / 3)
 
 
 def test_a_spec_that_teaches_nothing_has_its_cause(tmp_path: Path) -> None:

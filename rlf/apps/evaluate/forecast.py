@@ -16,6 +16,15 @@ from pathlib import Path
 from statistics import NormalDist, fmean, variance
 from typing import NamedTuple
 
+from rlf.apps.evaluate.learning import (
+    Curve,
+    Hindrance,
+    Obstacle,
+    expect_cost,
+    expect_curve,
+    expect_learning,
+    find_obstacle,
+)
 from rlf.apps.evaluate.outlook import GpuOutlook, StepsOutlook, expect_gpus, expect_steps
 from rlf.apps.evaluate.play import EvaluationProgress
 from rlf.apps.evaluate.prepare import EvaluationOptions
@@ -23,9 +32,10 @@ from rlf.apps.evaluate.run import Show, Shown, evaluate
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.endpoints.spec import EndpointSpec
+from rlf.engines.engine import Inputs
 from rlf.reports.statistics import student_quantile
 from rlf.rollout.collect import dead_share, rollout_metrics, wait_share
-from rlf.rollout.diagnosis import Cause, Signal, diagnose, step_signal
+from rlf.rollout.diagnosis import CauseKind, Signal, find_causes, step_signal
 from rlf.runs.place import open_reader
 from rlf.runs.planning import StepTime, step_time_of
 from rlf.runs.plans import check_spec
@@ -46,10 +56,14 @@ METRICS = {
 """Figures with an interval, and the metric of a step that each is compared with."""
 _CUT = 0.01
 """Share of trajectories that a budget may cut."""
+_CUT_MANY = 0.1
+"""Share of them from which a budget explains answers that are wrong."""
 _GENERATIONS = (2, 4, 8, 16, 32, 64)
 _CHANGE = 0.05
 _FEW_MIXED = 0.5
 """Share of groups that differ below which more generations are worth a word."""
+_LIKELY = 0.5
+"""Chance of learning below which it is said what stands in the way."""
 _MOST_WAIT = 0.5
 """Share of a trajectory's time in its tools from which they are what limits sampling."""
 
@@ -137,10 +151,14 @@ class Forecast(Jsonable):
     """Share of a trajectory's time that its tools take."""
     cost_usd: float
     """Of a step's tools and judges."""
+    run_cost_usd: float
+    """Of the whole run's, its evaluations included, as the policy changes."""
     num_steps: int
     signal: Signal
-    causes: tuple[Cause, ...]
-    """Why there is nothing to learn from, where there is not."""
+    learns: float
+    """The chance that held-out success rises by more than chance explains."""
+    causes: tuple[Hindrance, ...]
+    """Why it will probably not; empty where it will."""
     step_time: StepTime | None
     """Of earlier runs of the same plan."""
     steps: StepsOutlook | None
@@ -194,8 +212,8 @@ def forecast(
     Raises:
         RlfError, SpecError: the spec is wrong, or what was played says nothing.
     """
-    plan = check_spec(files, overrides).plan
-    spec = plan.spec
+    checked = check_spec(files, overrides)
+    plan, spec = checked.plan, checked.plan.spec
     fit = None if gpus is None else expect_gpus(files, overrides, gpus, runs_folder)
     per_step = spec.train.prompts_per_step
     num_groups = num_groups or max(32, 2 * per_step)
@@ -215,7 +233,14 @@ def forecast(
         raise RlfError(
             f"forecast: the groups were not played to their end: {done.reason or done.status}. Run it again."
         )
-    found = read_forecast(played, spec, plan_hash=plan.plan_hash, run_id=done.run_ids[0], times=clock.times)
+    found = read_forecast(
+        played,
+        spec,
+        plan_hash=plan.plan_hash,
+        run_id=done.run_ids[0],
+        times=clock.times,
+        inputs=checked.inputs,
+    )
     step_time = step_time_of(plan, runs_folder)
     came_true = {} if step_time is None else _read_run(step_time.run_ids[-1], runs_folder)
     return replace(found, step_time=step_time, steps=expect_steps(plan, runs_folder), gpus=fit, came_true=came_true)
@@ -237,19 +262,27 @@ def read_forecast(
     plan_hash: str,
     run_id: str,
     times: Sequence[float],
+    inputs: Inputs,
 ) -> Forecast:
-    """What trajectories let expect. Args: times: of each step's worth of them, in seconds."""
+    """What trajectories let expect.
+
+    Args:
+        times: of each step's worth of them, in seconds.
+        inputs: training tasks, of which these are a sample, and held-out questions.
+    """
     counted = [item for item in played if item.reward is not None]
     groups, per_step = _group(counted), spec.train.prompts_per_step
     metrics = rollout_metrics(played)
     figures = metrics | {"groups/dead_share": dead_share(counted)}
     by_group = spec.train.algorithm.needs_group
     signal = step_signal(figures, by_group=by_group)
-    found = () if signal is Signal.SOME else diagnose(played, signal, diagnosis_setting(spec)).causes
     successes = [[item.success for item in group if item.success is not None] for group in groups]
     whole = [values for values in successes if values]
     differing = _expect_differing(whole) if all(set(values) <= {0.0, 1.0} for values in whole) else {}
     sampled = [fmean(item.trajectory.num_sampled for item in group) for group in groups]
+    budgets = tuple(_read_budgets(played, spec))
+    curve = expect_curve(groups, spec.train)
+    learns = expect_learning(curve, signal, spec.train, len(inputs.evaluation), differing.get(2, 0.0) / 2)
     failures = Counter(str(each.kind) for item in played for each in item.trajectory.failures)
     result = Forecast(
         name=spec.name,
@@ -269,14 +302,18 @@ def read_forecast(
         num_questions=find_questions(differing[2] / 2) if 2 in differing else None,
         terms=tuple(_read_terms(groups, metrics)),
         stops={name.removeprefix("stop/"): share for name, share in metrics.items() if name.startswith("stop/")},
-        budgets=tuple(_read_budgets(played, spec)),
+        budgets=budgets,
         parse_failures=dict(failures.most_common()),
         calls=metrics["tools/calls_per_trajectory"],
         waiting=wait_share(played),
         cost_usd=sum(costs_by_name(played).values()) / len(played) * per_step * spec.rollout.num_generations,
+        run_cost_usd=expect_cost(
+            groups, curve, spec, len(inputs.evaluation), Counter(task.kind for task in inputs.train)
+        ),
         num_steps=spec.train.steps,
         signal=signal,
-        causes=found,
+        learns=learns,
+        causes=tuple(find_hindrances(played, signal, spec, budgets, curve)) if learns < _LIKELY else (),
         step_time=None,
         steps=None,
         gpus=None,
@@ -284,6 +321,30 @@ def read_forecast(
         advice=(),
     )
     return replace(result, advice=tuple(_advise(result, by_group=by_group)))
+
+
+def find_hindrances(
+    played: Sequence[Scored], signal: Signal, spec: RunSpec, budgets: Sequence[Budget], curve: Curve | None
+) -> Iterator[Hindrance]:
+    """Why a run will probably not learn: its rate, or what trajectories show, a limit that cuts many of them first.
+
+    Some that are right by chance hide no cause: the others are looked at as if none was.
+    """
+    obstacle = find_obstacle(curve, spec.train)
+    if obstacle is not None and (signal is Signal.SOME or obstacle.kind is Obstacle.SOLVED):
+        yield obstacle
+        return
+    wrong = [item for item in played if not item.success] if signal is Signal.SOME else played
+    found = list(find_causes(wrong, Signal.NO_SUCCESS if signal is Signal.SOME else signal, diagnosis_setting(spec)))
+    if all(cause.kind is CauseKind.TOO_HARD for cause in found):
+        for budget in budgets:
+            if budget.cut > _CUT_MANY:
+                kind = CauseKind.OUT_OF_TURNS if budget.key == "rollout.max_turns" else CauseKind.TRUNCATED
+                yield Hindrance(
+                    kind, f"{100 * budget.cut:.0f} % are cut by {budget.key}", f"Write more for `{budget.key}`."
+                )
+    for cause in found:
+        yield Hindrance(cause.kind, cause.seen, cause.advice)
 
 
 def expect(values: Sequence[float], num_new: int, low: float = -math.inf, high: float = math.inf) -> Expected | None:

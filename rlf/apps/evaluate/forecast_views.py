@@ -82,8 +82,10 @@ def _lines(found: Forecast) -> Iterator[str]:
         yield f"turns that could not be read: {failures}"
     if found.num_questions is not None:
         yield f"a change of 5 points is shown by about {found.num_questions:,} held-out questions (80 % power)"
+    yield f"learns: held-out success rises by more than chance explains with a chance of {percent(found.learns)}"
     if found.cost_usd:
-        yield f"cost: {dollars(found.cost_usd)} a step, {dollars(found.cost_usd * found.num_steps)} for all"
+        run = f"about {dollars(found.run_cost_usd)} for all, evaluations included"
+        yield f"cost: {dollars(found.cost_usd)} a step at first, {run}"
     if found.step_time is None:
         yield "time of a whole step: cannot say; no run of this plan has made a step here"
     else:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from rlf.types.policy import Sampling
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rlf.endpoints.spec import EndpointSpec
     from rlf.rollout.collect import Player
     from rlf.types.policy import Host
 
@@ -38,6 +40,10 @@ if TYPE_CHECKING:
 # A line is written whole as soon as a trajectory is scored; a line that a kill has cut off is not read. The lineage
 # gets all of a mode at once when it is over.
 
+SILENT_S = 15.0
+"""Time without a result after which it is said what a server's model is waited for."""
+_GIVE_UP = 16
+"""Trajectories that break one after the other, the first ones, before the rest is not tried."""
 _TASK = {"trajectory": {"task"}}
 """What the questions hold already."""
 
@@ -131,13 +137,15 @@ class _Tally:
     num_planned: int
     num_done: int = 0
     num_failed: int = 0
+    last_error: str | None = None
     successes: list[float] = field(default_factory=list)
     num_before: int = 0
     started: float = field(default_factory=time.perf_counter)
 
     def add(self, scored: Scored) -> None:
         self.num_done += 1
-        self.num_failed += find_cause(scored) is not None
+        if find_cause(scored) is not None:
+            self.num_failed, self.last_error = self.num_failed + 1, scored.trajectory.error
         if scored.reward is not None and scored.success is not None:
             self.successes.append(scored.success)
 
@@ -276,7 +284,7 @@ class _Playing:
                 self.spool.add(kept[-1:])
 
         max_usd, step = self.prepared.plan.spec.limits.max_usd_per_evaluation, self.prepared.settings.step
-        scored = await play_mode(
+        playing = play_mode(
             self.player,
             self.harness,
             batch,
@@ -286,9 +294,30 @@ class _Playing:
             max_usd=None if max_usd is None else max_usd - spent_usd,
             on_scored=take,
         )
+        endpoint = self.prepared.target.endpoint
+        scored = await (playing if endpoint is None else self._watch(playing, tally, endpoint))
         if whole and len(kept) == len(batch):
             self.spool.add(kept)
         return scored
+
+    async def _watch(
+        self, play: Coroutine[Any, Any, list[Scored]], tally: _Tally, endpoint: EndpointSpec
+    ) -> list[Scored]:
+        """What is played with a server's model; says that it waits, and gives up where nothing at all is answered."""
+        playing, num_done = asyncio.create_task(play), tally.num_done
+        late = f"a request gets {endpoint.timeout_s:g} s (--timeout), and what is late is asked once more"
+        try:
+            while not (await asyncio.wait([playing], timeout=SILENT_S))[0]:
+                if tally.num_done == num_done:
+                    text = f"waiting for {endpoint.place}: no trajectory has ended for {SILENT_S:g} s; {late}"
+                    self.emit(Notice("info", text, {"num_done": num_done}))
+                num_done = tally.num_done
+                if tally.num_failed >= _GIVE_UP and tally.num_failed == num_done:
+                    raise OutageError(f"the first {num_done} trajectories have no value: {tally.last_error}; {late}")
+            return playing.result()
+        finally:
+            playing.cancel()
+            await asyncio.gather(playing, return_exceptions=True)
 
     def _further_metrics(self, scored: Sequence[Scored]) -> dict[str, float]:
         """Metrics that an evaluation in training has not: pass@k of fewer samples, pass^k, what a server counted."""
