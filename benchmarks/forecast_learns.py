@@ -1,9 +1,9 @@
 """Whether `rlf forecast` knows which runs learn, why others do not, and what a run's tools cost.
 
-    python -m benchmarks.forecast_learns --runs FOLDER [--design] [--only NAMES]
+    python -m benchmarks.forecast_learns --runs FOLDER [--cases design|held-back|second] [--only NAMES]
 
 Each spec is forecast from 32 groups and then run for 12 steps; a run has learned where its own verdict says so. The
-rule of the forecast was chosen on the specs of `--design`. The others were kept back: thirty, of which ten cannot
+rule of the forecast was chosen on the specs of `--cases design`. The others were kept back: thirty, of which ten cannot
 learn; of these, the first cause is compared with what was planted. A run that FOLDER has is not made again.
 """
 
@@ -37,12 +37,22 @@ def priced(query):
     return ToolOutput(encyclopedia.search(query), usage={"cost_usd": 0.001})
 
 
+def wordy(query):
+    """What is found comes after a preamble that is longer than the results may be."""
+    words = "Results of the encyclopedia, in the order of how well they match the words of the query, best first,"
+    return words + " are: " + priced(query).text
+
+
 def down(query):
     raise RuntimeError("index shard is not loaded")
 
 
 def locked(vault, door):
     raise RuntimeError("the vault does not answer")
+
+
+def no_database(query):
+    raise RuntimeError("the database does not answer")
 
 
 def right(trajectory):
@@ -82,21 +92,20 @@ def rate(value: str) -> str:
     return f"train.learning_rate={value}"
 
 
-def golds(column: str) -> dict[str, Any]:
-    data = {**DATA, "answer": column}
-    return {
-        side: {"path": f"builtin:encyclopedia/{name}", **data}
-        for side, name in (("train", "train"), ("eval", "heldout"))
-    }
+def golds(column: str, template: str = "{question}") -> dict[str, Any]:
+    data = {**DATA, "answer": column, "template": template}
+    sides = {"train": "train", "eval": "heldout"}
+    return {side: {"path": f"builtin:encyclopedia/{name}", **data} for side, name in sides.items()}
 
 
-def broken_rooms() -> list[Any]:
-    spec = yaml.safe_load((ROOT / "tool_specs/open.yaml").read_text(encoding="utf-8"))
-    return [{**spec, "target": {"kind": "python", "callable": "own.py:locked", "isolation": "inline"}, "tests": []}]
+def broken(name: str, function: str) -> dict[str, Any]:
+    """A shipped tool that fails."""
+    spec = yaml.safe_load((ROOT / f"tool_specs/{name}.yaml").read_text(encoding="utf-8"))
+    return {**spec, "target": {"kind": "python", "callable": f"own.py:{function}", "isolation": "inline"}, "tests": []}
 
 
 def cut(chars: int) -> list[Any]:
-    search, calculator = tool("priced")
+    search, calculator = tool("wordy")
     return [{**search, "limits": {**search["limits"], "max_output_chars": chars}}, calculator]
 
 
@@ -138,18 +147,31 @@ HELD_BACK = {
     "rooms, 3e-4": of("rooms", rate("3e-4")),
     "sql, seed 35": of("sql", "seed=35"),
     "sql, 1e-3": of("sql", rate("1e-3")),
-    "guess": of("worlds/guess"),
+    "search, several terms": of("search_r1_reward"),
     "rooms, constant": of("rooms", rewards=[term("always")], cause="constant_reward"),
     "shop, short turns": of("shop", "rollout.max_new_tokens=8", cause="truncated"),
     "search, questions as golds": of("search", data=golds("question"), cause="answer_column"),
-    "rooms, tool down": of("rooms", tools=broken_rooms(), cause="tools_fail"),
+    "rooms, tool down": of("rooms", tools=[broken("open", "locked")], cause="tools_fail"),
     "shop, 1e-8": of("shop", rate("1e-8"), cause="learning_rate_low"),
     "shop, another format": of("shop", chat={"format": "react"}, cause="never_parsed"),
     "rooms, two turns": of("rooms", "rollout.max_turns=2", cause="out_of_turns"),
     "search, no value": of("search", rewards=[term("never")], cause="not_scored"),
-    "search, greedy groups": of("search", "train.algorithm=grpo", "rollout.temperature=0.01", cause="same_rollouts"),
-    "search, results cut": of("search", tools=cut(9), cause="results_cut"),
+    "search, nearly greedy": of("search", "train.algorithm=grpo", "rollout.temperature=0.01"),
+    "search, results cut": of("search", tools=cut(100), cause="results_cut"),
 }
+SECOND = {
+    "sql, constant": of("sql", rewards=[term("always")], cause="constant_reward"),
+    "rooms, another format": of("rooms", chat={"format": "react"}, cause="never_parsed"),
+    "sql, tool down": of("sql", tools=[broken("sql", "no_database")], cause="tools_fail"),
+    "sql, 1e-8": of("sql", rate("1e-8"), cause="learning_rate_low"),
+    "shop, 0.05": of("shop", rate("0.05"), cause="learning_rate_high"),
+    "sql, one turn": of("sql", "rollout.max_turns=1", cause="out_of_turns"),
+    "rooms, filtered": of("rooms", "train.dynamic_filtering={bounds: [0.95, 0.99]}", cause="filtered"),
+    "rooms, short turns": of("rooms", "rollout.max_new_tokens=4", cause="truncated"),
+    "rooms, no value": of("rooms", rewards=[term("never")], cause="not_scored"),
+    "search, one prompt": of("search", data=golds("answer", "Answer the question."), cause="same_prompts"),
+}
+"""Ten more that cannot learn, kept back when the order of causes was changed for what the first ones showed."""
 SIZES = ["train.steps=12", "train.prompts_per_step=8", "rollout.num_generations=8", "seed=31", "eval.every=12"]
 SIZES += ["eval.limit=128", "eval.greedy=false", "checkpoint.every=1000"]
 
@@ -190,11 +212,11 @@ def compare(place: Path, case: Case) -> tuple[Forecast, bool, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--design", action="store_true", help="the specs that the rule was chosen on")
+    parser.add_argument("--cases", choices=["design", "held-back", "second"], default="held-back")
     parser.add_argument("--only", default="", help="names, with semicolons")
     asked = parser.parse_args()
     errors, named, near = list[float](), list[bool](), list[bool]()
-    for name, case in (DESIGN if asked.design else HELD_BACK).items():
+    for name, case in {"design": DESIGN, "held-back": HELD_BACK, "second": SECOND}[asked.cases].items():
         if asked.only and name not in asked.only.split(";"):
             continue
         found, learned, cost_usd = compare(asked.runs / name.replace(", ", "-").replace(" ", "-"), case)

@@ -466,9 +466,9 @@ def _too_hard(scored: Sequence[Scored]) -> Cause | None:
 _CHECKS: tuple[Check, ...] = (
     _same_prompts,
     _never_called,
-    _find_truncation,
     _never_parsed,
     _tools_fail,
+    _find_truncation,
     _out_of_turns,
     _same_rollouts,
 )

@@ -41,7 +41,7 @@ from rlf.runs.planning import StepTime, step_time_of
 from rlf.runs.plans import check_spec
 from rlf.runs.sink import diagnosis_setting
 from rlf.spec import RunSpec
-from rlf.types import EvaluationFinished, RunStatus, Scored, StopReason
+from rlf.types import EvaluationFinished, Scored, StopReason
 from rlf.types.score import costs_by_name
 
 CONFIDENCE = 0.8
@@ -63,7 +63,7 @@ _CHANGE = 0.05
 _FEW_MIXED = 0.5
 """Share of groups that differ below which more generations are worth a word."""
 _LIKELY = 0.5
-"""Chance of learning below which it is said what stands in the way."""
+"""Chance of learning below which what stands in the way is named."""
 _MOST_WAIT = 0.5
 """Share of a trajectory's time in its tools from which they are what limits sampling."""
 
@@ -229,7 +229,7 @@ def forecast(
 
     names = [] if endpoint is not None else [spec.model.path]
     done = evaluate(names, asked, endpoint=endpoint, runs_folder=runs_folder, command=command, show=watch)
-    if done.status is not RunStatus.FINISHED or not played:
+    if not played:  # where none could be scored, they say why
         raise RlfError(
             f"forecast: the groups were not played to their end: {done.reason or done.status}. Run it again."
         )

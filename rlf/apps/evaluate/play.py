@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # gets all of a mode at once when it is over.
 
 SILENT_S = 15.0
-"""Time without a result after which it is said what a server's model is waited for."""
+"""Time without a result after which a notice names the server that is waited for."""
 _GIVE_UP = 16
 """Trajectories that break one after the other, the first ones, before the rest is not tried."""
 _TASK = {"trajectory": {"task"}}
