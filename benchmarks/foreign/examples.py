@@ -3,8 +3,8 @@
 Each project has an environment in `build/foreign/pinned` and, where a newer release is there, one in
 `build/foreign/newest`. What no package ships comes from the project's repository, cloned into `build/foreign/sources`;
 `FOREIGN_SOURCES` names a folder that has the repositories instead. An example is `played` with its scores, `refused` by
-rlf with the reason, or `failed`; what is not there is said. `build/foreign/results.json` keeps the verdicts; those that
-changed end the output, and the exit code is 3.
+rlf with the reason, or `failed`; what is not there is said, and what the newest releases do otherwise.
+`build/foreign/results.json` keeps the verdicts; those that changed end the output, and the exit code is 3.
 
 `python benchmarks/foreign/examples.py [PROJECT]...` plays some; `play JSON` is one example in a process of its own.
 """
@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -61,6 +62,8 @@ class Project:
     repository: str = ""
     alone: list[str] = field(default_factory=list)
     """Packages that are installed without what they require."""
+    find: Callable[[], Iterable[Example]] = tuple
+    """Further examples, which stand in the repository once it is there."""
 
 
 def call(name: str, /, **arguments: Any) -> dict[str, Any]:
@@ -127,13 +130,13 @@ PROJECTS = {
         [
             of_verifiers("alphabet_sort", *SORTED, rows=AUTHORS, **dict.fromkeys(TWO, 2), **dict.fromkeys(THREE, 3)),
             of_verifiers("reverse_text", "<reversed_text>rab oof</reversed_text>", rows=TEXTS),
-            *of_glossary(),
             of_verifiers("scratchpad", call("scratchpad_roundtrip", word="alpha"), "alpha"),
             of_verifiers("wordle", "[crane]", "[slate]"),
             of_verifiers("color_codeword", "AB"),
             of_verifiers("kuhn_poker", "[check]"),
         ],
         "PrimeIntellect-ai/verifiers",
+        find=of_glossary,
     ),
     "openenv": Project(
         ["openenv==0.10.0", "uvicorn"],
@@ -186,7 +189,7 @@ PROJECTS = {
         ["textarena==0.7.4", "reasoning-gym==0.1.25"],
         [of_text("textarena:GuessTheNumber-v0", "[10]", seed=3), of_text("reasoning_gym:leg_counting", "4")],
     ),
-    "envfactory": Project(["mcp<2", "requests"], list(of_envfactory()), "LARK-AI-Lab/EnvFactory"),
+    "envfactory": Project(["mcp<2", "requests"], [], "LARK-AI-Lab/EnvFactory", find=of_envfactory),
 }
 
 
@@ -274,6 +277,10 @@ def play_apart(example: Example, python: Path) -> str:
     return verdicts[0] if verdicts else f"failed: {(done.stderr.strip().splitlines() or ['no word'])[-1]}"
 
 
+def name_of(package: str) -> str:
+    return re.split("[=<]", package)[0]
+
+
 def install(project: Project, name: str, release: str) -> Path | None:
     """The Python of an environment with the packages; None where they cannot be installed."""
     folder, uv = BUILD / release / name, Path(sys.executable).with_name("uv")
@@ -283,7 +290,7 @@ def install(project: Project, name: str, release: str) -> Path | None:
         purelib = Path(next(folder.glob("lib/python3.*/site-packages")))
         (purelib / "rlf.pth").write_text(next(path for path in sys.path if path.endswith("site-packages")))
     for packages, flags in ((project.packages, []), (project.alone, ["--no-deps"])):
-        wanted = packages if release == "pinned" else [one.partition("==")[0] for one in packages]
+        wanted = packages if release == "pinned" else [name_of(one) for one in packages]
         command = [uv, "pip", "install", "-q", "--upgrade", "--python", python, *flags, *wanted]
         if wanted and subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode:
             return None
@@ -291,7 +298,7 @@ def install(project: Project, name: str, release: str) -> Path | None:
 
 
 def versions(python: Path, project: Project) -> str:
-    names = [one.partition("==")[0].partition("<")[0] for one in (*project.alone, *project.packages)]
+    names = [name_of(one) for one in (*project.alone, *project.packages)]
     code = "import sys, importlib.metadata as m; print(*(f'{n} {m.version(n)}' for n in sys.argv[1:]), sep=', ')"
     return subprocess.run([python, "-c", code, *names], capture_output=True, text=True, check=True).stdout.strip()
 
@@ -318,7 +325,7 @@ def verdicts_of(name: str, project: Project) -> Iterator[tuple[str, str]]:
             yield f"{name} {release}", f"the same releases  [{found}]"
         else:
             seen = found
-            for example in project.examples:
+            for example in [*project.examples, *project.find()]:
                 yield f"{name} {release} {example.name}", f"{play_apart(example, python)}  [{found}]"
 
 
@@ -333,6 +340,10 @@ def main() -> int:
         for what, verdict in verdicts_of(name, PROJECTS[name]):
             now[what] = verdict
             print(f"{what}: {verdict}", flush=True)
+    for what in now:
+        of_both = [now[one].partition("  [")[0] for one in (what.replace(" newest ", " pinned "), what) if one in now]
+        if of_both[0] != of_both[-1]:
+            print(f"DIFFERS {what}: pinned {of_both[0]}  ->  newest {of_both[-1]}")
     changed = [what for what in now if what in before and before[what] != now[what]]
     for what in changed:
         print(f"CHANGED {what}: {before[what]}  ->  {now[what]}")

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.cli.arguments import (
-    DEFAULT_RUNS,
-    AsJson,
-    HtmlFile,
-    RunName,
-    RunsFolder,
-    runs_option,
-)
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, HtmlFile, RunName, RunsFolder, runs_option
 from rlf.cli.compare import show_trajectory
 from rlf.cli.envelope import print_envelope, print_result, print_run_event
 from rlf.cli.output import plain_table, stdout_console, write_page

@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -24,6 +24,11 @@ def hash_json(value: Any) -> str:
     """sha256 of the canonical JSON of a value (sorted keys, no spaces): the same on any machine."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hash_bytes(text.encode(errors="surrogatepass"))  # names of files need not be Unicode
+
+
+def is_sealed(value: Mapping[str, Any]) -> bool:
+    """Whether a JSON value with a `sha256` of all its other keys still has it: what was edited has not."""
+    return value.get("sha256") == hash_json({name: each for name, each in value.items() if name != "sha256"})
 
 
 def short(value: str) -> str:

@@ -247,7 +247,7 @@ class InstancePlace(Protocol):
     async def call(self, instance: Any, call: ToolCall) -> Any:
         """Calls a tool's method. Raises its exception, or a ToolFailure with the same meaning."""
 
-    async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
+    async def live(self, instance: Any, name: str, /, **arguments: Any) -> Any:
         """Calls a lifecycle method; None where the class has no such method."""
 
     async def seed(self, instance: Any, seed: int) -> None:
@@ -426,7 +426,7 @@ class OwnProcess:
             return await _await_in_world(method(**call.arguments))
         return await self._run(method, call.arguments)
 
-    async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
+    async def live(self, instance: Any, name: str, /, **arguments: Any) -> Any:
         """Calls a lifecycle method; None where the class has no such method."""
         method = getattr(instance, name, None)
         if not callable(method):  # a class may keep data of its own under such a name

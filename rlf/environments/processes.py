@@ -101,7 +101,7 @@ class ClassProcesses:
         """Calls a tool's method. Raises ToolFailure."""
         return await self._ask(instance, f"call {call.name}", dict(call.arguments))
 
-    async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
+    async def live(self, instance: Any, name: str, /, **arguments: Any) -> Any:
         """Calls a lifecycle method; None where the class has none, or the process no longer listens."""
         # A process that still works on a request would read `close` only after it: it is killed by `discard` instead.
         if not callable(getattr(instance, name, None)) or (name == "close" and not instance.home.listens):

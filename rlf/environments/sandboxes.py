@@ -95,7 +95,7 @@ class ClassSandbox:
         """Calls a tool's method. Raises ToolFailure."""
         return await self._ask(instance, call.name, call.arguments, is_tool=True)
 
-    async def live(self, instance: Any, name: str, **arguments: Any) -> Any:
+    async def live(self, instance: Any, name: str, /, **arguments: Any) -> Any:
         """Calls a lifecycle method; None where the class has none."""
         if not callable(getattr(instance, name, None)):
             return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import rlf
 from rlf.core import hash_bytes, hash_json
 from rlf.core.files import write_whole
-from rlf.core.identity import hash_path
+from rlf.core.identity import hash_path, is_sealed
 from rlf.types.events import Notice
 
 if TYPE_CHECKING:
@@ -47,11 +47,13 @@ def certified(spec: RunSpec, chat: ChatFormat, runs_folder: Path | None = None) 
     if runs_folder is None:
         return play()
     file = runs_folder / _FOLDER / f"{_certificate_key(spec, chat, name, tools)}.json"
-    with suppress(OSError, ValueError, LookupError, TypeError):  # not there, or damaged
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # not there, damaged or edited
         stored = json.loads(file.read_text(encoding="utf-8"))
-        return Certificate(**stored | {key: tuple(stored[key]) for key in ("checks", "differences")})
+        if is_sealed(stored):
+            del stored["sha256"]
+            return Certificate(**stored | {key: tuple(stored[key]) for key in ("checks", "differences")})
     certificate = play()
-    write_whole(file, json.dumps(asdict(certificate)))
+    write_whole(file, json.dumps(asdict(certificate) | {"sha256": hash_json(asdict(certificate))}))
     return certificate
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 
 from rlf.core.errors import RlfError
-from rlf.core.identity import hash_json
+from rlf.core.identity import hash_json, is_sealed
 from rlf.rewards.kinds.env import EnvTerm
 from rlf.rewards.term import Stage, Term
 from rlf.types import Task
@@ -116,9 +116,11 @@ def page_notices(spec: RunSpec, runs_folder: Path) -> list[Notice]:
         page = json.loads(file.read_text(encoding="utf-8"))
         failed = [verdict["name"] for verdict in page["verdicts"] if verdict["sign"] == _FAILED]
         world, sha256 = page["world"], page["sha256"][:16]
+        if not is_sealed(page):
+            raise ValueError("it was edited; attack the world again")
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         return [Notice("warning", f"{file}: the page of the last attack cannot be read: {error!r}", {})]
     found = f"fails on {', '.join(failed)}" if failed else "no point failed"
     level: Literal["info", "warning"] = "warning" if failed else "info"

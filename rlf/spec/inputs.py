@@ -22,6 +22,7 @@ from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError, nearest
 from rlf.core.callables import NotRun
 from rlf.core.files import FORBIDDEN, is_forbidden, shown_path
+from rlf.core.identity import is_sealed
 from rlf.data import open_tasks, recall
 from rlf.spec.budget import MEASURED, PromptSizes, check_budget, most_images
 from rlf.spec.kinds import is_endpoint, is_judge
@@ -29,15 +30,7 @@ from rlf.spec.load import LoadedSpec, reads
 from rlf.spec.model_files import folder_on_disk, named_folder, read_config, read_context, read_shapes
 from rlf.spec.models import DataSource
 from rlf.spec.nodes import KeyPath, find
-from rlf.spec.paths import (
-    TEACHER,
-    declared_files,
-    env_files,
-    identity,
-    is_local,
-    missing_file,
-    reward_files,
-)
+from rlf.spec.paths import TEACHER, declared_files, env_files, identity, is_local, missing_file, reward_files
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
 
@@ -287,25 +280,29 @@ def _check_certificates(loaded: LoadedSpec) -> list[Fault]:
     folders = {path.parent for path in known} | tools
     faults = []
     for folder in () if loaded.spec.data.allow_edited else sorted(folders):
-        proven = _proven_files(folder / _CERTIFICATE)
+        proven, is_whole = _proven_files(folder / _CERTIFICATE)
         edited = [n for n, sha256 in proven if (known.get(folder / n) or identity(folder / n)) != sha256]
+        edited += [] if is_whole else [_CERTIFICATE]
         if edited:
             more = f", and {len(edited) - 1} more of its files" * (len(edited) > 1)
             message = f"{shown_path(folder / edited[0])}{more}: not as proven ({_CERTIFICATE} has another hash). "
-            fix = f"Prove it as it is with `rlf env prove {shown_path(folder)}`, build it again, or write"
+            prove = f"Prove it as it is with `rlf env prove {shown_path(folder)}`, build" if is_whole else "Build"
+            fix = f"{prove} it again, or write"
             faults.append(loaded.fault(("data", "train", "path"), f"{message}{fix} `data.allow_edited: true`."))
     return faults
 
 
-def _proven_files(certificate: Path) -> list[tuple[str, str]]:
-    """Names and hashes of the files that a built world's certificate was written for; none of another file."""
+def _proven_files(certificate: Path) -> tuple[list[tuple[str, str]], bool]:
+    """Names and hashes of the files that a built world's certificate was written for, and whether it is as it was
+    written; none of another file of its name."""
     try:
         found = json.loads(certificate.read_bytes())
-        return [
-            (str(n), str(sha256)) for n, sha256 in found["files"].items() if n not in _UNPROVEN and "gates" in found
-        ]
-    except (OSError, ValueError, TypeError, LookupError, AttributeError):
-        return []
+        files = [(str(n), str(sha256)) for n, sha256 in found["files"].items() if n not in _UNPROVEN]
+        return files, is_sealed(found) and "gates" in found
+    except OSError:
+        return [], True
+    except (ValueError, TypeError, LookupError, AttributeError):  # damaged, where a build left its settings beside it
+        return [], not any((folder / "build.yaml").exists() for folder in certificate.parents[:2])
 
 
 @reads("tools[]", "rewards[]")

@@ -56,7 +56,8 @@ def test_runs_of_an_attacked_world_are_recorded_with_the_page_while_it_is_unchan
     changed = world_spec([Path("world.yaml")], ["env.limits.step_s=1"])
     assert page_notices(changed, Path("runs")) == []
     (page,) = Path("runs", "worlds").glob("*.json")
-    for damaged in (page.read_text()[:9], "[]", '{"verdicts": []}'):
+    whole = page.read_text()
+    for damaged in (whole.replace('"ok"', '"failed"', 1), whole[:9], "[]", '{"verdicts": []}'):
         page.write_text(damaged)
         (notice,) = page_notices(spec, Path("runs"))
         assert notice.level == "warning" and str(page) in notice.text

@@ -67,6 +67,17 @@ def test_what_changed_since_the_last_time_is_printed_and_ends_with_exit_code_3(e
     assert json.loads((tmp_path / "results.json").read_text()) == {"a pinned": "failed: gone", "b pinned": "same"}
 
 
+def test_what_the_newest_release_does_otherwise_is_said(examples, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(examples, "BUILD", tmp_path)
+    monkeypatch.setattr(examples, "PROJECTS", {"a": None})
+    monkeypatch.setattr(sys, "argv", ["examples.py"])
+    verdicts = [("a pinned x", "played  [a 1]"), ("a newest x", "failed: gone  [a 2]"), ("a pinned y", "ok  [a 1]")]
+    monkeypatch.setattr(examples, "verdicts_of", lambda *_: iter([*verdicts, ("a newest y", "ok  [a 2]")]))
+    assert examples.main() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[4:] == ["DIFFERS a newest x: pinned played  ->  newest failed: gone"]
+
+
 def test_a_repository_that_is_not_there_is_said(examples, monkeypatch, tmp_path):
     monkeypatch.setenv("FOREIGN_SOURCES", str(tmp_path))
     monkeypatch.setattr(examples, "SOURCES", tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from rlf.core.redact import Redactor
 from rlf.tools.results import MAX_ERROR_CHARS
-from rlf.types import Outcome, Phase
+from rlf.types import Message, Outcome, Phase, Task
 from rlf.types.written import write
 
 from ..hostile import FAULTS
@@ -76,3 +76,26 @@ def test_a_sandboxed_world_that_raises_what_has_no_text_refuses_the_call(played)
     for name, trajectory in zip(names, played(hostile("sandbox"), *scripts)[0], strict=True):
         assert trajectory.calls[0].result.outcome is Outcome.TOOL_ERROR, name
         assert_storable(trajectory)
+
+
+CALLED = '''
+class Called:
+    def reset(self, name: str, instance: str, call: str):
+        return f"{name} {instance} {call}"
+
+    def score(self):
+        return 1.0
+
+    def wait(self) -> str:
+        """Waits."""
+        return "."
+'''
+
+
+@pytest.mark.parametrize("isolation", [*ISOLATIONS, "sandbox"])
+def test_columns_may_have_the_names_of_what_a_world_is_asked_by(played, isolation, tmp_path):
+    (tmp_path / "called.py").write_text(CALLED)
+    columns = {"name": "Bo", "instance": "one", "call": "two"}
+    env = {"kind": "python", "callable": f"{tmp_path / 'called.py'}:Called", "isolation": isolation}
+    ((one,), _) = played(env, [f"a{STOP}"], task=Task("t", (Message("user", "Go."),), columns=columns))
+    assert one.world is not None and one.world.observation == "Bo one two", one.error

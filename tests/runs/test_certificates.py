@@ -29,12 +29,12 @@ def test_other_tools_need_another_certificate(opened, tmp_path):
     assert len(list((tmp_path / "certificates").glob("*.json"))) == 2
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"checks": []}'])
-def test_a_damaged_certificate_is_made_again(damage, opened, tmp_path):
+@pytest.mark.parametrize("damage", ["", "[]", '{"checks": []}', "edited"])
+def test_a_damaged_or_edited_certificate_is_made_again(damage, opened, tmp_path):
     spec, chat = opened
     first = certificate_notice(spec, chat, tmp_path)
     (kept,) = (tmp_path / "certificates").glob("*.json")
     whole = kept.read_text()
-    kept.write_text(damage)
+    kept.write_text(whole.replace('"num_turns": ', '"num_turns": 9') if damage == "edited" else damage)
     assert certificate_notice(spec, chat, tmp_path) == first
     assert kept.read_text() == whole

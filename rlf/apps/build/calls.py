@@ -16,8 +16,8 @@ from functools import cached_property
 from itertools import chain, product
 from typing import Any, NamedTuple, Protocol
 
-from rlf.apps.build.leaks import SearchedText
 from rlf.apps.build.task import REFERENCE, BuildTask, CallStep, Value
+from rlf.core.leaks import SearchedText
 from rlf.core.readings import compile_schema
 from rlf.rewards.values import text_keys, value_key, value_keys
 

@@ -17,11 +17,11 @@ import jsonschema_rs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlf.apps.build.kind import BuildShape
-from rlf.apps.build.leaks import SearchedText
 from rlf.apps.build.task import Join, ProofFailure, Scenario, Value, ends_of, refuse_leak
 from rlf.chat.marks import harmless
 from rlf.core import RlfError, RunError, hash_json
 from rlf.core.files import write_whole
+from rlf.core.leaks import SearchedText
 from rlf.core.meter import COST, Meter
 from rlf.core.readings import compile_schema
 from rlf.data.columns import ColumnTemplate, ColumnTemplateFault

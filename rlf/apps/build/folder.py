@@ -12,15 +12,16 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rlf.apps.build.kind import BuildPart, BuildSettings, Maker, read_part
 from rlf.apps.build.pack import Register
 from rlf.apps.build.task import POLICIES, BuildTask, read_task
-from rlf.core import RlfError, hash_path
+from rlf.core import RlfError, hash_json, hash_path
 from rlf.core.files import write_whole
+from rlf.core.identity import is_sealed
 from rlf.core.plain_json import Jsonable
 from rlf.core.yaml_text import dump_yaml
 
@@ -46,6 +47,8 @@ class GateResult(Jsonable):
 class BuildCertificate(Jsonable):
     """Results of a build."""
 
+    JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("sha256",)
+
     build_sha256: str
     """Of the settings, without the folder."""
     tasks: Mapping[str, Mapping[str, int]]
@@ -68,6 +71,11 @@ class BuildCertificate(Jsonable):
     def holds(self) -> bool:
         """Whether every gate holds."""
         return all(gate.holds for gate in self.gates)
+
+    @property
+    def sha256(self) -> str:
+        """Of all else that it holds, by which an edit of it is found."""
+        return hash_json(asdict(self))
 
 
 class BuildTally:
@@ -144,7 +152,10 @@ def _check_gates(
 
 
 def read_certificate(value: Mapping[str, Any]) -> BuildCertificate:
-    """The certificate of a JSON value that `Certificate.to_json` made."""
+    """The certificate of a JSON value that `to_json` made. Raises ValueError for one that was edited since."""
+    if not is_sealed(value):
+        raise ValueError(f"{CERTIFICATE} was edited: it has not the hash that it names as its own")
+    value = {name: each for name, each in value.items() if name != "sha256"}
     gates = tuple(GateResult(**gate) for gate in value["gates"])
     return BuildCertificate(**{**value, "gates": gates, "proven_again": tuple(value.get("proven_again", ()))})
 

@@ -15,7 +15,6 @@ from rlf.apps.build import client as answers
 from rlf.apps.build.calls import GoldCall, KnownTool, fill_schema, gold_calls, list_leaves
 from rlf.apps.build.client import SPENT, Client, Deployed, Document, Draft
 from rlf.apps.build.kind import BuildPart, BuildShape, shares_of
-from rlf.apps.build.leaks import SearchedText
 from rlf.apps.build.plays import SandboxPlays, source_of
 from rlf.apps.build.probe import check_arguments, check_code, check_distractor, check_tool, check_ways
 from rlf.apps.build.review import review_task
@@ -32,6 +31,7 @@ from rlf.apps.build.task import (
     prove,
 )
 from rlf.core import RunError
+from rlf.core.leaks import SearchedText
 from rlf.core.readings import compile_schema
 from rlf.rewards.normalization import normalize
 from rlf.rewards.values import Finding, ValueKey, text_keys, value_key

@@ -24,8 +24,8 @@ from rlf.apps.build.calls import (
     show_call,
     vary_arguments,
 )
-from rlf.apps.build.leaks import SearchedText
 from rlf.apps.build.task import BuildTask, Join, ProofFailure, Value
+from rlf.core.leaks import SearchedText
 from rlf.rewards.values import text_keys, value_key, value_keys
 
 MIN_ANSWERS = 5

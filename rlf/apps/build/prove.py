@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from rlf.apps.build.calls import BuiltTools, KnownTool, gold_calls
 from rlf.apps.build.folder import BUILD, CERTIFICATE, BuildCertificate, hash_files, read_world, write_json
-from rlf.apps.build.leaks import SearchedText
 from rlf.apps.build.probe import check_arguments, check_code, check_distractor, check_tool, check_ways
 from rlf.apps.build.task import BuildTask, ProofBench, ProofFailure, prove
 from rlf.core import RlfError
+from rlf.core.leaks import SearchedText
 from rlf.core.plain_json import Jsonable
 from rlf.core.yaml_text import load_document
 

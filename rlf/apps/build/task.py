@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from rlf.apps.build.leaks import SearchedText
+from rlf.core.leaks import SearchedText
 from rlf.rewards.values import Finding, Golds, Solved, count_solved, keyed_golds, text_keys, value_key, value_keys
 from rlf.tools.results import to_text
 

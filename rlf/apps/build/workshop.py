@@ -17,7 +17,6 @@ from typing import Any
 from rlf.apps.build import runtime, stateful
 from rlf.apps.build.calls import Call, KnownTool, TriedCall
 from rlf.apps.build.kind import BuildPart, BuildShape
-from rlf.apps.build.leaks import SearchedText
 from rlf.apps.build.pack import Pack, PackRelation
 from rlf.apps.build.task import (
     REFERENCE,
@@ -35,6 +34,7 @@ from rlf.apps.build.task import (
 from rlf.apps.build.toolkit import Function, Toolkit
 from rlf.apps.build.worlds import Calls, FactGraph, Facts, Paths, make_world, open_database, sample_graph, to_sql
 from rlf.core import RlfError
+from rlf.core.leaks import SearchedText
 from rlf.rewards.values import Finding, Solved
 from rlf.spec import load_spec
 from rlf.tools.results import to_text

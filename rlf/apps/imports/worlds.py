@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,10 @@ from rlf.core.errors import RlfError
 from rlf.core.files import write_whole
 from rlf.core.plain_json import Jsonable
 from rlf.environments import EnvSpec
+from rlf.environments.playing import follow, open_bench
 from rlf.spec.nodes import show, wrong_value
+from rlf.tools.validate import sample_arguments
+from rlf.types import Message, Task, ToolCall
 
 _LIFECYCLE: Mapping[str, Sequence[str]] = {
     "reset": ("reset_state", "reset", "load_scenario", "new_episode", "start_episode"),
@@ -27,6 +32,11 @@ _LIFECYCLE: Mapping[str, Sequence[str]] = {
     "end": ("end_world", "close_session", "end_session"),
 }
 """Usual names of the tools of a world's life, the most common first."""
+_NO_REWARD = (
+    "rewards: a call of each tool gave none, so the file has none; the spec that it is laid over needs a term that "
+    "reads what was done, such as `{kind: rule, name: right, rule: exact_match}` with answers in its rows"
+)
+_TASK = Task("import", (Message("user", "Act."),))
 _KEYS = ("world", "session_id", "state_key", "episode_id")
 _FILL: Mapping[str, str] = {"seed": "{seed}", "task": "{task}", "task_id": "{task}"}
 
@@ -68,10 +78,39 @@ def import_world(kind: str, source: str, file: Path, *, force: bool = False) -> 
     rewards = [{"kind": "env", "name": name, "score": name} for name in (names or known)[:1]]
     if names is None and not known:
         rewards, notes = [{"kind": "env", "name": "score", "score": "score"}], [*notes, "rewards: name the score"]
-    body = yaml.safe_dump({"env": _portable(env, file), "rewards": rewards}, sort_keys=False, allow_unicode=True)
+    if kind == "openenv":
+        if not asyncio.run(_gives_reward(spec)):
+            rewards, notes = [], [*notes, _NO_REWARD]
+        if (most := asyncio.run(_count_sessions(spec))) < spec.limits.max_concurrency:
+            env["limits"] = {"max_concurrency": max(1, most)}
+    written = {"env": _portable(env, file), **({"rewards": rewards} if rewards else {})}
+    body = yaml.safe_dump(written, sort_keys=False, allow_unicode=True)
     text = f"# A world; try it with `rlf env prove {file}`, then lay it over a spec: `rlf run SPEC {file}`.\n{body}"
     write_whole(file, text)
     return ImportedWorld(file, spec.kind, text, tuple(notes))
+
+
+async def _gives_reward(spec: EnvSpec) -> bool:
+    """Whether a world gives a reward for a call of each of its tools, or for words; where it fails it may."""
+    calls = [ToolCall(tool.name, one) for tool in spec.tools for one in sample_arguments(tool.input_schema)[:1]]
+    async with open_bench(spec, [_TASK], seed=0) as bench:
+        played = await bench.play(_TASK, follow(calls or ["."]))
+    return bool(played.scores) or played.failure is not None
+
+
+async def _count_sessions(spec: EnvSpec) -> int:
+    """How many worlds a server holds at once, up to those that the spec allows; these where it fails otherwise."""
+    most = spec.limits.max_concurrency
+    async with AsyncExitStack() as stack:
+        make = await stack.enter_async_context(spec.open())
+        for number in range(most):
+            try:
+                world = await make()
+                stack.push_async_callback(world.close)
+                await world.reset(_TASK, 0)
+            except Exception as fault:  # noqa: BLE001 - what else a server does is looked at where it is played
+                return number if "CAPACITY_REACHED" in str(fault) else most
+    return most
 
 
 def _portable(env: dict[str, Any], file: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections import defaultdict
@@ -11,6 +10,7 @@ from typing import Any
 
 from rlf.apps.worlds.policies import tool_calls
 from rlf.apps.worlds.trial import NEAR, Sign, TrialWorld, name_action
+from rlf.core.leaks import SearchedText
 from rlf.environments.instances import GRADER
 from rlf.environments.playing import Action, Happened, follow
 from rlf.tools.validate import ArgumentCheck
@@ -20,7 +20,6 @@ _OK, _FAILED, _UNKNOWN = Sign.OK, Sign.FAILED, Sign.UNKNOWN
 _MAX_TRIES = 24
 _MAX_TASKS = 3
 _MAX_RETARGETS = 6
-_MIN_DISGUISED = 4
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _GRADER_WORD = re.compile(r"\b(?:scores?|rewards?|grades?)\b", re.IGNORECASE)
 _ERROR_NAME = re.compile(r"\Aerror: (?:\w+: )?")
@@ -198,10 +197,8 @@ async def _grades(subject: TrialWorld, at: int, call: ToolCall, *, is_doubtful: 
 
 async def check_hidden(subject: TrialWorld) -> tuple[Sign, str]:
     """The answer stands neither in the prompt nor in the tools' documents, nor in what a refused call says."""
-    docs = "\n".join(
-        f"{tool.name} {tool.description} {json.dumps(tool.input_schema, ensure_ascii=False)}"
-        for tool in subject.bench.executor.descriptions
-    )
+    tools = [tool.as_openai() for tool in subject.bench.executor.descriptions]
+    docs = SearchedText(json.dumps(tools, ensure_ascii=False))
     found, num = {"the prompt": 0, "the tools' documents": 0, "the errors of tools": 0}, 0
     for at, (task, gold) in enumerate(zip(subject.tasks, subject.golds, strict=True)):
         secrets = {action.strip() for action in gold or () if isinstance(action, str)}
@@ -213,8 +210,8 @@ async def check_hidden(subject: TrialWorld) -> tuple[Sign, str]:
         first = await subject.reference(at, "no-op")
         texts = "\n".join([message.content for message in task.messages] + [first.observation or ""])
         errors = "\n".join(_errors_of(subject, at, secrets))
-        for place, text in zip(found, (texts, docs, errors), strict=True):
-            found[place] += any(_stands_in(form, text) for secret in secrets for form in _forms(secret))
+        for place, read in zip(found, (SearchedText(texts), docs, SearchedText(errors)), strict=True):
+            found[place] += any(read.find(secret) is not None for secret in secrets)
     if not num:
         return _UNKNOWN, "no answer is known as text"
     for place, times in found.items():
@@ -231,20 +228,6 @@ def _errors_of(subject: TrialWorld, at: int, secrets: set[str]) -> Iterator[str]
                 given = str(step.action.arguments)
                 if not any(secret in given for secret in secrets):
                     yield step.said or ""
-
-
-def _forms(secret: str) -> Iterator[str]:
-    """An answer as it is, and as it may be disguised."""
-    yield secret
-    if len(secret) >= _MIN_DISGUISED:
-        yield secret[::-1]
-        yield from (mark.join(secret) for mark in (" ", "-", ".", ", "))
-        yield base64.b64encode(secret.encode()).decode().rstrip("=")
-        yield secret.encode().hex()
-
-
-def _stands_in(secret: str, text: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(secret)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 async def check_outputs(subject: TrialWorld) -> tuple[Sign, str]:

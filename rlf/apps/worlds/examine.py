@@ -38,6 +38,7 @@ _OK, _FAILED, _UNKNOWN = Sign.OK, Sign.FAILED, Sign.UNKNOWN
 _LATE_SHARE = 0.5
 _CALLS_A_TURN = 4
 """A turn may hold several calls; more than these in each is no plan."""
+_MAX_EXCHANGED = 12
 _SEE_RESET = "worlds do not begin, or keep state of an earlier episode; see reset"
 _SEE_CLOSE = "worlds hang; see the point that failed"
 T = TypeVar("T")
@@ -110,7 +111,21 @@ async def _check_gold(subject: TrialWorld) -> tuple[Sign, str]:
         if value < 1 - NEAR:
             return _FAILED, words
         values.append(value)
+    if "reset" not in subject.failed and (num := await _count_exchanged(subject)):
+        words = f"the solution of another task earns the maximum too, in each of {num} tries"
+        return _FAILED, f"{words}: the reward does not depend on what the task asks for"
     return _OK, f"{len(values)} of {len(values)} golds earn the maximum"
+
+
+async def _count_exchanged(subject: TrialWorld) -> int:
+    """How often another task's solution was played, where each time it was as good as the task's own; else 0."""
+    known = [(at, gold) for at, gold in enumerate(subject.golds) if gold]
+    pairs = [(at, gold) for at, own in known for _, gold in known if gold != own][:_MAX_EXCHANGED]
+    for at, gold in pairs:
+        played = await subject.play(subject.tasks[at], follow(gold))
+        if played.failure is not None or subject.value(played) < 1 - NEAR:
+            return 0
+    return len(pairs)
 
 
 async def _check_steps(subject: TrialWorld) -> tuple[Sign, str]:

@@ -14,6 +14,8 @@ _MAX_LISTED = 8
 _MAX_ECHO_CHARS = 2000
 _EDGES: Mapping[str, tuple[Any, ...]] = {"integer": (0, -1), "number": (0, -1.5), "string": ("", "\u00e9'\"\n")}
 """Values of arguments, by their type in the schema, that a world may not have thought of."""
+_EXTREMES: Mapping[str, tuple[Any, ...]] = {"integer": (1000, -1000), "number": (1000.0, -1000.0)}
+"""Numbers by which one call may reach a goal that asks for many: a transfer of less than nothing, a jump past it."""
 
 
 def panel(score_names: Sequence[str], tools: Sequence[ToolDescription]) -> Mapping[str, Sequence[Policy]]:
@@ -27,7 +29,11 @@ def panel(score_names: Sequence[str], tools: Sequence[ToolDescription]) -> Mappi
         "no-op": [lambda _: None],
         "empty answers": [_policy_saying(lambda _: "", _ROUNDS)],
         "spam": [_play_spam],
-        "repeat": [*(_make_repeat(tool) for tool in tools), _policy_saying(lambda _: "I am done.", _ROUNDS)],
+        "repeat": [
+            *(_make_repeat(call) for tool in tools for call in tool_calls(tool)[:1]),
+            *(_make_repeat(call, 1) for tool in tools for call in _vary(tool, _EXTREMES)),
+            _policy_saying(lambda _: "I am done.", _ROUNDS),
+        ],
         "echo": [_policy_filling(_join_heard)],
         "injection": [_policy_filling(lambda scene, word=word: word) for word in words],  # type: ignore[misc]
     }
@@ -68,26 +74,23 @@ def _play_spam(scene: Scene) -> Action | None:
 
 def play_edges(scene: Scene) -> Action | None:
     """Every tool with zeros, negative numbers and empty texts, as far as its schema allows them."""
-    calls = [call for tool in scene.tools for call in _edge_calls(tool)]
+    calls = [call for tool in scene.tools for call in _vary(tool, _EDGES)]
     return calls[len(scene.past)] if len(scene.past) < len(calls) else None
 
 
-def _edge_calls(tool: ToolDescription) -> Iterator[ToolCall]:
+def _vary(tool: ToolDescription, values: Mapping[str, tuple[Any, ...]]) -> Iterator[ToolCall]:
+    """A tool's calls with each argument as each of the values of its type, as far as the schema allows them."""
     admits = ArgumentCheck(tool.input_schema)
     properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
     for base in sample_arguments(tool.input_schema)[-1:]:
         for name, one in properties.items():
-            for value in _EDGES.get(str(one.get("type")), ()):
+            for value in values.get(str(one.get("type")), ()):
                 if admits.complaint(arguments := {**base, name: value}) is None:
                     yield ToolCall(tool.name, arguments)
 
 
-def _make_repeat(tool: ToolDescription) -> Policy:
-    def again(scene: Scene) -> Action | None:
-        samples = sample_arguments(tool.input_schema)
-        return ToolCall(tool.name, samples[0]) if samples and len(scene.past) < _ROUNDS * 2 else None
-
-    return again
+def _make_repeat(call: ToolCall, times: int = _ROUNDS * 2) -> Policy:
+    return lambda scene: call if len(scene.past) < times else None
 
 
 def _join_heard(scene: Scene) -> str:

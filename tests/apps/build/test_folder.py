@@ -329,6 +329,31 @@ def test_a_spec_over_a_built_world_that_was_edited_has_a_fault_unless_it_allows_
     assert faults_of_spec(spec, "data.allow_edited=true") == []
 
 
+CERTIFICATE_EDITS = {
+    "a figure": lambda text: text.replace('"gold/f1": ', '"gold/f1": 1', 1),
+    "a gate": lambda text: text.replace('"bound": ', '"bound": 1', 1),
+    "no gates": lambda text: text.replace('"gates"', '"fates"', 1),
+    "its own hash": lambda text: text.replace('"sha256": "', '"sha256": "0', 1),
+    "half of it": lambda text: text[: len(text) // 2],
+}
+
+
+@pytest.mark.parametrize("name", CERTIFICATE_EDITS)
+@pytest.mark.parametrize("place", ["", "ftrl"])
+def test_a_certificate_that_was_edited_is_a_fault_and_is_not_shown(world, tmp_path, name, place):
+    copy = tmp_path / "world"
+    shutil.copytree(world, copy)
+    list(write_ftrl(copy))
+    file, spec = copy / place / "certificate.json", copy / place / "spec.yaml"
+    file.write_text(CERTIFICATE_EDITS[name](file.read_text(encoding="utf-8")), encoding="utf-8")
+    (fault,) = faults_of_spec(spec)
+    assert "certificate.json: not as proven" in fault and "Build it again" in fault
+    assert faults_of_spec(spec, "data.allow_edited=true") == []
+    if not place:
+        with pytest.raises(RlfError, match="Build it again"):
+            read_world(copy)
+
+
 def test_a_spec_of_ones_own_over_a_built_worlds_rows_is_held_against_its_certificate(world, tmp_path):
     copy = tmp_path / "world"
     shutil.copytree(world, copy)

@@ -8,8 +8,8 @@ import pytest
 
 from rlf.apps.build import BuildSettings
 from rlf.apps.build.folder import build_world, read_world
-from rlf.apps.build.leaks import SearchedText
 from rlf.core import RlfError
+from rlf.core.leaks import SearchedText
 from tests.apps.build.planted import PLANTED, SOUND, Script, bridge_tool
 from tests.apps.build.test_llm import serving, silent
 

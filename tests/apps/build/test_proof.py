@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.apps.build.leaks import SearchedText
 from rlf.apps.build.task import (
     BuildTask,
     CallStep,
@@ -17,6 +16,7 @@ from rlf.apps.build.task import (
     policy_scores,
     prove,
 )
+from rlf.core.leaks import SearchedText
 from rlf.rewards.values import Solved
 
 RIVERS = {"Kaldun": "Bilnar", "Semtel": "Pekvor"}

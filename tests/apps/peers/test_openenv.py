@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.imports.worlds import import_world
 from rlf.apps.peers.openenv import _read_result
 from rlf.apps.worlds.examine import ATTACKS, TRIALS, Sign, examine_world
 from rlf.core import RlfError
@@ -110,6 +111,20 @@ def test_mcp_tools_of_a_server_are_the_models_tools_and_their_results_are_unwrap
     assert "there is no air" in texts[2] and one.calls[2].result.outcome is Outcome.TOOL_ERROR
     assert texts[3:5] == ["bought: ['fig', 'fig']", "2"]
     assert one.stop is StopReason.ENV_DONE and one.world.scores == {"score": 1.0, "last": 1.0}
+
+
+def test_an_import_has_as_many_worlds_as_the_server_has_sessions_and_names_no_reward_that_it_does_not_give(
+    tools_url, tmp_path, monkeypatch
+):
+    done = import_world("openenv", tools_url, tmp_path / "world.yaml")
+    assert "max_concurrency: 1" in done.text and "score: score" in done.text and not done.notes
+
+    async def nothing(world):
+        return {}
+
+    monkeypatch.setattr("rlf.apps.peers.openenv._OpenEnvWorld.score", nothing)
+    done = import_world("openenv", tools_url, tmp_path / "silent.yaml")
+    assert "rewards:" not in done.text and "gave none" in done.notes[0]
 
 
 def test_worlds_of_a_server_with_one_session_are_played_one_after_the_other(played, tools_url):

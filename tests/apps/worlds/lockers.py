@@ -1,6 +1,7 @@
 """A third set of planted faults, none of which was tried before it was counted, and sound worlds: see `planted`."""
 
 import base64
+import codecs
 import datetime
 import os
 import random
@@ -248,6 +249,32 @@ class Endless(Locker):
         return f"{super().locate(thing)} {'Nothing else is known. ' * 20_000}"
 
 
+class AnyKey(Locker):
+    def score(self):
+        return {"done": float(bool(self.unlocked))}
+
+
+class Rotated(Locker):
+    def reset(self, item, answer, seed):
+        return f"{super().reset(item, answer, seed)} Label: {codecs.encode(answer, 'rot13')}."
+
+
+class Sells(Locker):
+    coins = 0
+
+    def buy(self, hints: int) -> str:
+        """Buys hints, each for a coin.
+
+        Args:
+            hints: how many.
+        """
+        self.coins -= hints
+        return f"You have {self.coins} coins."
+
+    def score(self):
+        return {"done": float(self.unlocked == [self.key] or self.coins >= 100)}
+
+
 FAULTS = {
     "DefaultKept": "reset|determinism|isolation|gold",
     "CountsCalls": "reset|determinism",
@@ -275,6 +302,9 @@ FAULTS = {
     "Silence": "steps",
     "ExitsLater": "contained",
     "Endless": "outputs",
+    "AnyKey": "gold",
+    "Rotated": "hidden answer",
+    "Sells": "repeat",
 }
 
 
