@@ -80,14 +80,15 @@ def prove_world(folder: Path, as_json: bool) -> None:
     from rlf.apps.build.prove import prove_folder
 
     proof = prove_folder(folder, lambda done, total: _print_line(f"task {done} of {total}", done, total))
-    lines = [f"{folder}: {proof.num_tasks - len(proof.faults)} of {proof.num_tasks} tasks hold"]
+    num_faulty = len({fault.id for fault in proof.faults})
+    lines = [f"{folder}: {proof.num_tasks - num_faulty} of {proof.num_tasks} tasks hold"]
     lines += [f"{fault.id}: {fault.reason}. {fault.detail}" for fault in proof.faults]
     if proof.edited:
         written = "its certificate stays as it is" if proof.faults else "its certificate is written again"
         lines.append(f"edited since it was proven: {', '.join(proof.edited)}; {written}")
     print_result("env prove", proof, as_json, "\n".join(map(visible, lines)))
     if not proof.holds:
-        failed = f"{len(proof.faults)} tasks do not hold" if proof.faults else "gates do not hold"
+        failed = f"{num_faulty} tasks do not hold" if proof.faults else "gates do not hold"
         raise CheckError(f"{folder}: {failed}. Correct their files, or build the folder again.")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlf.apps.build.calls import BuiltTools, KnownTool, gold_calls
-from rlf.apps.build.folder import BUILD, CERTIFICATE, BuildCertificate, hash_files, read_world, write_json
+from rlf.apps.build.folder import BUILD, CERTIFICATE, SPLITS, BuildCertificate, hash_files, read_world, write_json
 from rlf.apps.build.probe import check_arguments, check_code, check_distractor, check_tool, check_ways
 from rlf.apps.build.task import BuildTask, ProofBench, ProofFailure, prove
 from rlf.core import RlfError
@@ -63,7 +63,7 @@ def prove_folder(folder: Path, tell: Callable[[int, int], None]) -> FolderProof:
     certificate, tasks = read_world(folder)
     files = hash_files(folder)
     edited = tuple(name for name in {**certificate.files, **files} if certificate.files.get(name) != files.get(name))
-    faults = asyncio.run(_prove_tasks(_read_kind(folder), folder, tasks, tell))
+    faults = [*_check_rows(folder, tasks), *asyncio.run(_prove_tasks(_read_kind(folder), folder, tasks, tell))]
     if edited and not faults:
         again = tuple(sorted({*certificate.proven_again, *edited}))
         certificate = replace(certificate, files=files, proven_again=again)
@@ -80,6 +80,21 @@ def _read_kind(folder: Path) -> OpenTools:
     except (OSError, ValueError, ValidationError) as fault:
         raise RlfError(f"{folder / BUILD}: it cannot be read: {fault}. Build the folder again.") from fault
     return settings.build.open_tools
+
+
+def _check_rows(folder: Path, tasks: Sequence[BuildTask]) -> Iterator[TaskFault]:
+    """Rows that say something else than the task that is proven, which rewards and splits rest on, or stand twice."""
+    lines = [(split, line) for split in SPLITS for line in (folder / f"{split}.jsonl").read_bytes().splitlines()]
+    asked = set[str]()
+    for (split, line), task in zip(lines, tasks, strict=True):
+        row = json.loads(line)
+        if others := [name for name, value in task.row().items() if row.get(name) != value]:
+            yield TaskFault(task.id, "row: keys differ from what its steps make", ", ".join(others))
+        if task.split != split:
+            yield TaskFault(task.id, "row: it is of another part of the split", f"{split}.jsonl has {task.split}'s")
+        if task.question in asked:
+            yield TaskFault(task.id, "duplicate: the question is there already", task.question)
+        asked.add(task.question)
 
 
 async def _prove_tasks(

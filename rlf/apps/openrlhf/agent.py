@@ -145,6 +145,7 @@ class Agent:
 
         async def play_row(label: str) -> Scored:
             row, policy = read_label(label, self._folder), self._policy(engine, sampling_params)
+            policy.vision = parts.harness.chat.vision
             return await self._evaluate_row(parts, policy, row, step=None)
 
         if parts.ahead is None:

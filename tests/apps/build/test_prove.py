@@ -82,6 +82,21 @@ def other_tool(row):
 EDITS = {
     "an answer": ("graph", lambda f: edit_rows(f / "train.jsonl", lambda row: row.update(answer="7")), "answer"),
     "a gold in the question": ("graph", lambda f: edit_rows(f / "train.jsonl", name_gold), "leak"),
+    "the golds that the reward counts": (
+        "graph",
+        lambda f: edit_rows(f / "train.jsonl", lambda row: row.update(unsolved_set={})),
+        "what its steps make",
+    ),
+    "a row of another split": (
+        "graph",
+        lambda f: edit_line(f / "train.jsonl", "{", (f / "heldout.jsonl").read_text().splitlines()[0] + "\n{"),
+        "another part of the split",
+    ),
+    "a task that stands twice": (
+        "graph",
+        lambda f: edit_line(f / "train.jsonl", "{", (f / "train.jsonl").read_text().splitlines()[0] + "\n{"),
+        "duplicate",
+    ),
     "a tool that is shown no more": ("graph", lambda f: edit_rows(f / "train.jsonl", other_tool), "does not show"),
     "code that returns one thing": (
         "graph",

@@ -80,13 +80,13 @@ def labels(job):
     return {json.loads(label)["id"]: label for label in read}
 
 
-def play(job, processor, name, lines):
-    """The answers to OpenRLHF for both samples of a row, and the engine that was asked."""
+def play(job, processor, name, lines, **keys):
+    """The answers to OpenRLHF for both samples of a row, whose label has keys in place of its own, and the engine."""
     engine = FakeEngine(processor.tokenizer, lines)
 
     async def run():
         async with opened(job) as agent:
-            label = labels(job)[name]
+            label = json.dumps(json.loads(labels(job)[name]) | keys)
             return await asyncio.gather(*(agent.execute("row", label, Params(), processor, engine) for _ in range(2)))
 
     return asyncio.run(run()), engine
@@ -133,6 +133,12 @@ def test_pictures_of_the_prompt_reach_vllm_and_the_trainer(job, processor):
         assert params.logit_bias == {processor.image_token_id: -100.0}
     (seen, _) = records(job)
     assert [Path(image).parent for image in seen.scored.trajectory.task.images] == [job.folder / "images"] * 2
+
+
+def test_an_evaluation_of_any_step_sees_the_pictures(job, processor):
+    _, engine = play(job, processor, "seen", ["red<|im_end|>"], purpose="greedy")
+    assert [len(pictures["image"]) for pictures in engine.pictures] == [2] * len(engine.requests) and engine.requests
+    assert not any("nothing reads them" in (record.scored.trajectory.error or "") for record in records(job))
 
 
 def test_pictures_of_results_are_shown_as_far_as_the_trajectory_may_hold_them(job, processor):
