@@ -228,7 +228,9 @@ class _Containment:
         reads = [word for bind in system_options() for word in bind]
         for path in (*_READABLE, *self._shown, self._folder):
             reads += ["--ro-bind-try", path, path]
-        apart = ["--unshare-all", "--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"]
+        # Where rlf is root, what it starts would keep all capabilities, with which a mount can be undone.
+        apart = ["--unshare-all", "--cap-drop", "ALL", "--die-with-parent", "--new-session", "--proc", "/proc"]
+        apart += ["--dev", "/dev"]
         own = ["--bind", folder, folder, "--chdir", folder]
         return [str(self._program), *apart, "--tmpfs", "/tmp", *reads, *own, *words]
 

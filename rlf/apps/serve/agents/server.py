@@ -87,8 +87,8 @@ class AgentServer:
     async def __aenter__(self) -> Self:
         settings = ServeSettings(name="policy", request_s=self.agent.timeout_s)
         self._server = SessionServer(self._tokenizer, settings)
-        listener = listening(settings.host, 0)
         await self._stack.enter_async_context(self._program)
+        listener = listening(settings.host, 0)
         url = await self._stack.enter_async_context(answering(self._server, listener, *self._program.listeners))
         self._root = url.removesuffix("/v1")
         return self

@@ -563,6 +563,7 @@ print(json.dumps({
             "a change of the system": tries(open, "/usr/own", "w"),
             "another server": tries(socket.create_connection, ("127.0.0.1", int(sys.argv[2])), 5),
             "passwords": tries(open, "/etc/shadow"),
+            "rights of root": "CapEff:\\t0000000000000000" not in open("/proc/self/status").read(),
             "processes of others": len([name for name in os.listdir("/proc") if name.isdigit()]) > 3,
         }.items() if found
     ]
