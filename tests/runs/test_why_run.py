@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.apps.evaluate.breaks import SUCCESS, Point, fall_of, find_breaks, points_of, read_breaks
+from rlf.apps.evaluate.influence import Influence, find_influences
 from rlf.apps.evaluate.suspects import Recorded, find_suspects
 from rlf.cli.main import app
 from rlf.lineage.records import StoredTrajectory, TrainingStep, TrajectorySummary
@@ -213,3 +214,38 @@ def test_the_command_explains_a_run_and_refuses_half_of_a_trajectory(project: Pa
     assert data["suspects"][0]["shows"] and data["num_read"] > 0
     for half in (["0"], ["--step", "1"]):
         assert CliRunner().invoke(app, ["why", "latest", *half, "--runs", str(RUNS)]).exit_code == 2
+
+
+def moving(trains: Callable[[int], set[str]], moves: Callable[[int, str], float]) -> list[Influence]:
+    """A run whose training kinds of a step have groups that differ, and whose held-out kinds have a success."""
+    draw, trained, evaluated = random.Random(1), list[StoredTrajectory](), list[StoredTrajectory]()
+    for step in range(17):
+        for kind in ("easy", "hard"):
+            for number in range(60 if step % 2 == 0 else 0):
+                right = draw.random() < moves(step, kind)
+                play = Play(step, "sampled", number, "a", "a" if right else "b", "")
+                evaluated.append(of_kind(record(play, number, 0), kind))
+            for number in range(24 if step else 0):
+                answer = "ab"[number % 2] if kind in trains(step) else "b"
+                play = Play(step, "train", number // 4, "a", answer, "")
+                trained.append(of_kind(record(play, number, number % 4), kind))
+    return find_influences(trained, evaluated)
+
+
+def of_kind(item: StoredTrajectory, kind: str) -> StoredTrajectory:
+    return replace(item, summary=replace(item.summary, kind=kind, task_id=f"{kind}-{item.summary.task_id}"))
+
+
+def test_the_only_kind_with_advantages_moved_what_moved_and_what_stayed_is_not_named() -> None:
+    (found,) = moving(lambda step: {"easy"}, lambda step, kind: 0.1 + 0.05 * step * (kind == "easy"))
+    assert (found.held_out, found.trained) == ("easy", "easy") and "100.0 % of all advantages" in found.seen
+
+
+def test_kinds_that_are_trained_one_after_the_other_are_separated_and_those_at_once_are_not() -> None:
+    def first_easy(step: int, kind: str) -> float:
+        return 0.05 + 0.9 * (min(step, 8) if kind == "easy" else max(0, step - 8)) / 8
+
+    found = moving(lambda step: {"easy"} if step <= 8 else {"hard"}, first_easy)
+    assert {one.held_out: one.trained for one in found} == {"easy": "easy", "hard": "hard"}
+    mixed = moving(lambda step: {"easy", "hard"}, lambda step, kind: 0.1 + 0.05 * step)
+    assert [one.trained for one in mixed] == [None, None]

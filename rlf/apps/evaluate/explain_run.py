@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rlf.apps.evaluate.breaks import SUCCESS, Break, fall_of, points_of, read_breaks
 from rlf.apps.evaluate.findings import Findings
+from rlf.apps.evaluate.influence import Influence, find_influences
 from rlf.apps.evaluate.suspects import Recorded, Suspect, find_suspects
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
@@ -39,6 +40,8 @@ class RunExplanation(Jsonable):
     """Of all figures, in the order of their steps."""
     suspects: tuple[Suspect, ...]
     """The likeliest first; none: nothing is suspected, or of a fall: cannot say."""
+    influences: tuple[Influence, ...]
+    """Which kinds of training tasks moved the kinds of held-out questions that moved."""
 
 
 def explain_run(name: str, runs_folder: Path) -> RunExplanation:
@@ -75,6 +78,7 @@ def explain_run(name: str, runs_folder: Path) -> RunExplanation:
         fall=fall,
         breaks=tuple(sorted((one for each in breaks.values() for one in each), key=lambda one: one.step)),
         suspects=tuple(find_suspects(recorded)),
+        influences=tuple(find_influences(trained, evaluated)),
     )
 
 
@@ -116,3 +120,11 @@ def _lines(found: RunExplanation, options: str) -> Iterator[str]:
         yield f"   {one.advice}"
         for phase, step, k in one.shows:
             yield f"   rlf runs show {found.run_id} --phase {phase} --step {step} --trajectory {k}{options}"
+    for moved in found.influences:
+        if moved.trained is not None:
+            change = f"{percent(moved.before)} to {percent(moved.after)}"
+            yield f"held-out {moved.held_out!r}, {change}, was moved by training on {moved.trained!r}: {moved.seen}"
+            yield f"   would be refuted by: {moved.refuted_by}"
+    if unclear := [moved for moved in found.influences if moved.trained is None]:
+        kinds = ", ".join(repr(moved.held_out) for moved in unclear)
+        yield f"which training tasks moved held-out {kinds}: cannot say; {unclear[0].seen}, and {unclear[0].refuted_by}"
