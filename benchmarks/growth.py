@@ -2,6 +2,7 @@
 
     python benchmarks/growth.py heavy [--steps 6] [--rounds 3]     training beside tools with a heavy tail
     python benchmarks/growth.py trajectories [--most 4096]         CPU seconds and memory by trajectories of a step
+    python benchmarks/growth.py memory [--steps 40]                memory in use by steps that are over
     python benchmarks/growth.py calls [--most 10000]               CPU seconds and memory by tool calls in flight
     python benchmarks/growth.py lengths [--steps 100]              shares of long tasks with late groups
     python benchmarks/growth.py update [--model M]                 CPU seconds of updates, beginnings shared and not
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import logging
 import os
@@ -190,6 +192,34 @@ def update(arguments):
     print(f"shared / plain: {median(found['true']) / median(found['false']):.2f}")
 
 
+class _Allocated(ctypes.Structure):
+    """`struct mallinfo2` of glibc."""
+
+    _names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    _fields_ = tuple(zip(_names, [ctypes.c_size_t] * len(_names), strict=True))
+
+
+def memory(arguments):
+    """What the process has in use after steps of 4 questions, and what is resident without what malloc has free."""
+    from rlf.runs.start import run
+
+    libc = ctypes.CDLL("libc.so.6")
+    libc.mallinfo2.restype = _Allocated
+
+    def look(event):
+        if type(event).__name__ == "StepFinished" and event.step % 10 == 0:
+            gc.collect()
+            found = libc.mallinfo2()
+            libc.malloc_trim(0)
+            resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+            print(f"{event.step:6} {(found.uordblks + found.hblkhd) / 1e6:10.1f} {resident / 1e6:12.0f}", flush=True)
+
+    print(f"{'step':>6} {'MB in use':>10} {'MB resident':>12}")
+    sizes = [f"train.steps={arguments.steps}", "train.prompts_per_step=4", "~data.eval", "~eval"]
+    with tempfile.TemporaryDirectory() as runs:
+        run([ROOT / "specs" / "search.yaml"], sizes, runs_folder=Path(runs), view=lambda info: look, command=["growth"])
+
+
 def step(arguments):
     """CPU seconds of the second of two steps, and the peak memory."""
     with tempfile.TemporaryDirectory() as folder:
@@ -271,7 +301,7 @@ async def in_flight(executor_class, tools, call_class, num):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["heavy", "trajectories", "calls", "lengths", "update", "step"])
+    parser.add_argument("what", choices=["heavy", "trajectories", "memory", "calls", "lengths", "update", "step"])
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=16, help="of a step, with 8 trajectories each")
