@@ -100,6 +100,11 @@ def watch_sweep(command: str, work: Callable[..., SweepOutcome], runs_folder: Pa
     raise typer.Exit(EXIT_CODES.get(outcome.status, 1))
 
 
+AtOnce = Annotated[
+    int, typer.Option("--at-once", min=1, help="Runs of a sweep side by side, each with cores or a GPU of its own.")
+]
+
+
 def run(
     arguments: SpecArguments,
     multirun: Annotated[
@@ -108,9 +113,7 @@ def run(
     sweep: Annotated[
         Path | None, typer.Option("--sweep", metavar="FILE", help="Run once for each member of a sweep file.")
     ] = None,
-    at_once: Annotated[
-        int, typer.Option("--at-once", min=1, help="Runs of a sweep side by side, each with cores or a GPU of its own.")
-    ] = 1,
+    at_once: AtOnce = 1,
     record: Annotated[
         bool, typer.Option("--record", help="Write every tool call and its result to the run's tool_calls.jsonl.")
     ] = False,
@@ -228,6 +231,7 @@ def _show_commands(outcome: RunOutcome, runs_folder: Path) -> Text:
 
 def resume(
     name: RunName,
+    at_once: AtOnce = 1,
     accept_changes: Annotated[
         bool,
         typer.Option(
@@ -279,7 +283,11 @@ def resume(
             raise RlfError("--from: a sweep has no checkpoints of its own. Name one of its runs.")
         if max_usd is not None:
             raise RlfError("--max-usd: the budget is a run's own. Name one of the sweep's runs.")
-        more = partial(sweeps.resume_sweep, name, accept_changes=accept_changes, take_over=take_over)
+        if at_once > 1 and (accept_changes or take_over):
+            raise RlfError("--at-once: runs side by side accept no changes and take nothing over. Leave it out.")
+        more = partial(sweeps.resume_sweep, name, accept_changes=accept_changes, take_over=take_over, at_once=at_once)
         watch_sweep("resume", more, runs_folder, as_json)
+    if at_once > 1:
+        raise RlfError("--at-once goes with a sweep. Name one.")
     again = partial(start.resume, name, accept_changes=accept_changes, take_over=take_over)
     watch("resume", partial(again, from_step=from_step, max_usd=max_usd), runs_folder, as_json=as_json)

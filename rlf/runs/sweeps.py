@@ -146,6 +146,7 @@ def resume_sweep(
     command: Sequence[str],
     accept_changes: bool = False,
     take_over: bool = False,
+    at_once: int = 1,
 ) -> SweepOutcome:
     """Runs what is unfinished of a sweep: continues members that stopped, starts those that never did.
 
@@ -168,12 +169,15 @@ def resume_sweep(
         places = Places.of(stored.record, store)
         changes = find_changes(reader, stored.record, None, places, at_step=stored.last_step)
         refuse_changes(sweep_id, changes, 0, accepts=accept_changes)
+        plans = [restore_plan(stored.record, places, item["plan"]) for item in planned] if at_once > 1 else []
+        refuse_too_many(at_once, plans)
         begin_resume(store, sweep_id, 0, take_over=take_over)
         accept(store, stored.record, changes, places, step=0)
         members = [tuple(item["overrides"]) for item in planned]
 
+        given = {"accept_changes": accept_changes, "take_over": take_over}
+
         def work(member: Member) -> RunOutcome:
-            given = {"accept_changes": accept_changes, "take_over": take_over}
             return run_stored_member(runs_folder, sweep_id, member.number, watcher.view, command, **given)
 
         done = {
@@ -181,7 +185,10 @@ def resume_sweep(
             for number, item in enumerate(planned, start=1)
             if (begun := run_by_hash.get(item["plan_hash"])) is not None and begun.status is RunStatus.FINISHED
         }
-        return _drive_sweep(store, sweep_id, members, partial(_run_members, work, watcher), done)
+        run = partial(_run_members, work, watcher)
+        if at_once > 1:
+            run = partial(_run_members_apart, reader, stored.record, at_once, find_gpus(plans), watcher)
+        return _drive_sweep(store, sweep_id, members, run, done)
 
 
 def run_stored_member(
@@ -190,11 +197,9 @@ def run_stored_member(
     number: int,
     view: View = lambda info: lambda event: None,
     command: Sequence[str] = (),
-    *,
-    accept_changes: bool = False,
-    take_over: bool = False,
+    **given: bool,
 ) -> RunOutcome:
-    """Starts a member as its sweep's record has it, or continues it where it has begun."""
+    """Starts a member as its sweep's record has it, or continues it where it has begun, as `resume` is given."""
     with open_lineage(runs_folder) as store:
         reader = Reader(store)
         sweep = reader.get_run(sweep_id).record
@@ -202,7 +207,6 @@ def run_stored_member(
         begun = _runs_by_hash(reader, sweep_id).get(item["plan_hash"])
         plan = as_they_are(restore_plan(sweep, places, item["plan"]), places)
     if begun is not None:
-        given = {"accept_changes": accept_changes, "take_over": take_over}
         return resume(begun.record.id, runs_folder=runs_folder, view=view, command=command, **given)
     return start(
         PlacedPlan(plan),

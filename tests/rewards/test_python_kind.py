@@ -44,6 +44,9 @@ async def trl_async(completions, **columns):
     await asyncio.sleep(0)
     return [0.25]
 
+def trl_last(completions):
+    return [float(completions[0][-1]["content"] == "")]
+
 def trl_none(prompts, completions):
     return [None]
 
@@ -130,6 +133,10 @@ def test_functions_for_trl_and_verl_are_taken_as_they_are(own: Any, function: st
     assert scored.reward == value
 
 
+def test_a_model_that_says_nothing_has_one_empty_message_for_trl(own: Any) -> None:
+    assert asked(own("trl_last"), turns=[], answer=None).reward == 1.0
+
+
 def test_a_shape_can_be_named_where_parameters_do_not_tell(own: Any) -> None:
     scored = asked(own("turns", shape="trl"))
     assert scored.scores[0].state is ScoreState.FAULT
@@ -197,7 +204,7 @@ def test_a_range_makes_other_values_faults(own: Any) -> None:
 
 def test_an_async_function_that_exits_ends_neither_the_loop_nor_the_run(own: Any) -> None:
     scored = score(TrajectoryFacts(answer="x").trajectory(), own("leaves"))
-    assert (scored.scores[0].state, scored.scores[0].reason) == (ScoreState.FAULT, "SystemExit: 3 (own.py:43)")
+    assert (scored.scores[0].state, scored.scores[0].reason) == (ScoreState.FAULT, "SystemExit: 3 (own.py:46)")
 
 
 def test_a_call_that_nobody_waits_for_any_more_is_stopped_and_counted(own: Any) -> None:

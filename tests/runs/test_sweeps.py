@@ -207,7 +207,10 @@ def test_a_member_that_fails_stops_no_other_and_is_resumed(spec, tmp_path, monke
     assert {run.status for run in runs_of(tmp_path)} == {RunStatus.FINISHED} and len(runs_of(tmp_path)) == 3
 
 
-def test_an_interrupt_stops_the_sweep_and_resume_runs_what_is_left(spec, tmp_path):
+def test_an_interrupt_stops_the_sweep_and_resume_runs_what_is_left_side_by_side(spec, tmp_path, monkeypatch):
+    monkeypatch.setattr(members.stops, "usable_cores", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
     def interrupt(event):
         if isinstance(event, StepFinished) and event.step == 1:
             signal.raise_signal(signal.SIGINT)
@@ -217,7 +220,8 @@ def test_an_interrupt_stops_the_sweep_and_resume_runs_what_is_left(spec, tmp_pat
     assert (outcome.status, len(outcome.members)) == (RunStatus.INTERRUPTED, 1)
     assert len(runs_of(tmp_path)) == 2
     again = Watching()
-    resumed = resume_sweep(outcome.run_id, runs_folder=tmp_path, watcher=again.watcher, command=["rlf", "resume"])
+    given = {"watcher": again.watcher, "command": ["rlf", "resume"]}
+    resumed = resume_sweep(outcome.run_id, runs_folder=tmp_path, at_once=2, **given)
     assert resumed.status is RunStatus.FINISHED
     assert [member.number for member in again.begun] == [1, 2]
     second, first, sweep = runs_of(tmp_path)

@@ -195,8 +195,8 @@ def dead_words(metrics: Mapping[str, float]) -> str:
     share, success = metrics.get(DEAD, 0.0), metrics.get("success")
     if share < 0.5 or success is None:
         return ""
-    if success >= 0.9:
-        return "expected: nearly every answer is right, so little is left to learn from these questions"
+    if success - (1 - share) > share / 2:  # at least so many groups are all right
+        return "expected: most of these groups are all right, so little is left to learn from these questions"
     if success <= 0.1:
         return "bad: hardly any answer is right, so nothing is learnt. Take easier questions or a cold start"
     return "bad: the answers of a group are alike, so little is learnt. Raise the temperature or the generations"

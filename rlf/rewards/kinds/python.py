@@ -175,6 +175,7 @@ def _for_trl(trajectory: Trajectory) -> dict[str, Any]:
     for turn in trajectory.turns:
         completion.append({"role": "assistant", "content": plain(turn.text)})
         completion += [{"role": "tool", "name": r.call.name, "content": r.result.text} for r in turn.calls]
+    completion = completion or [{"role": "assistant", "content": ""}]  # as TRL has a model that says nothing
     first = trajectory.turns[0].start if trajectory.turns else len(trajectory.tokens)
     return {"prompts": [prompt], "completions": [completion], "completion_ids": [list(trajectory.tokens[first:])]}
 

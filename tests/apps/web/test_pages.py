@@ -55,6 +55,7 @@ def test_newest_trajectories_are_of_as_many_questions_as_there_are_and_failed_on
 def test_dead_groups_are_expected_after_learning_and_bad_before():
     words = [dead_words({"groups/dead_share": 1.0, "success": success}) for success in (0.98, 0.02, 0.5)]
     assert [one.partition(":")[0] for one in words] == ["expected", "bad", "bad"]
+    assert dead_words({"groups/dead_share": 15 / 16, "success": 0.867}).startswith("expected: most of these groups")
     assert dead_words({"groups/dead_share": 0.2, "success": 0.02}) == dead_words({"groups/dead_share": 1.0}) == ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -132,7 +133,7 @@ def show_runs(
                 names = (*columns, *([group] if group else []))
                 ids = {item.run_id for item in pinned}
                 of = [*pinned, *(item for item in found.runs if item.run_id not in ids)]
-                made = [_run_row(site_of(request), reader, item, names) for item in of]
+                made = _lead_with_differences([_run_row(site_of(request), reader, item, names) for item in of])
                 shown = _group_rows(made, group)
                 known = _known_columns(reader, found.runs) if not only else []
         except RlfError as error:
@@ -171,6 +172,16 @@ def _last_metrics(reader: Reader, item: Overview) -> dict[str, float]:
     """Of a run's newest step, which alone is read."""
     steps = reader.steps(item.run_id, stride=item.step) if item.step else []
     return steps[-1].metrics if steps else {}
+
+
+def _lead_with_differences(rows: Sequence[RunRow]) -> list[RunRow]:
+    """Overrides that not all runs of a spec have come first: the column has room for a few."""
+    words = [re.split(r" (?=[\w.~+@-]+=)", row.differs) for row in rows]
+    specs = [row.overview.name for row in rows]
+    of_spec = {spec: [set(own) for own, at in zip(words, specs, strict=True) if at == spec] for spec in specs}
+    shared = {spec: set.intersection(*own) if len(own) > 1 else set() for spec, own in of_spec.items()}
+    leading = [sorted(own, key=shared[spec].__contains__) for own, spec in zip(words, specs, strict=True)]
+    return [replace(row, differs=" ".join(own)) for row, own in zip(rows, leading, strict=True)]
 
 
 def _run_row(site: Site, reader: Reader, item: Overview, names: tuple[str, ...]) -> RunRow:

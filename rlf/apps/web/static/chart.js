@@ -128,7 +128,7 @@ function figure(target, first, view) {
   note.className = "soft note";
   place.after(note);
   target.append(figure);
-  const end = () => chart.lines.map(line => named(line.name, words(line.points.at(-1)[1], chart.share))).join("   ");
+  const end = () => chart.lines.map(line => named(line.name, words(line.points.at(-1)[1], chart.share)).replaceAll(" ", "\u00a0")).join("   ");
   const drawn = plot(place, chart, last, end, view, big);
   if (big) caption.append(Object.assign(document.createElement("button"), {type: "button", className: "quiet", textContent: "all of it", title: "ends a zoom, as a double click does", onclick: drawn.whole}));
   function show(now) {
