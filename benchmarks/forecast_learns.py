@@ -92,8 +92,8 @@ def rate(value: str) -> str:
     return f"train.learning_rate={value}"
 
 
-def golds(column: str, template: str = "{question}") -> dict[str, Any]:
-    data = {**DATA, "answer": column, "template": template}
+def golds(column: str, **keys: str) -> dict[str, Any]:
+    data = {**DATA, "answer": column, **keys}
     sides = {"train": "train", "eval": "heldout"}
     return {side: {"path": f"builtin:encyclopedia/{name}", **data} for side, name in sides.items()}
 
@@ -169,7 +169,7 @@ SECOND = {
     "rooms, filtered": of("rooms", "train.dynamic_filtering={low: 0.95, high: 0.99}", cause="filtered"),
     "rooms, short turns": of("rooms", "rollout.max_new_tokens=4", cause="truncated"),
     "rooms, no value": of("rooms", rewards=[term("never")], cause="not_scored"),
-    "search, one prompt": of("search", data=golds("answer", "Answer the question."), cause="same_prompts"),
+    "search, one prompt": of("search", data=golds("answer", template="Answer the question."), cause="same_prompts"),
 }
 """Ten more, meant not to learn, kept back when the order of causes was changed for what the first ones showed."""
 SIZES = ["train.steps=12", "train.prompts_per_step=8", "rollout.num_generations=8", "seed=31", "eval.every=12"]

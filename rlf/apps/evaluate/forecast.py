@@ -308,7 +308,7 @@ def read_forecast(
         waiting=wait_share(played),
         cost_usd=sum(costs_by_name(played).values()) / len(played) * per_step * spec.rollout.num_generations,
         run_cost_usd=expect_cost(
-            groups, curve, spec, len(inputs.evaluation), Counter(task.kind for task in inputs.train)
+            _group(played), curve, spec, len(inputs.evaluation), Counter(task.kind for task in inputs.train)
         ),
         num_steps=spec.train.steps,
         signal=signal,
