@@ -29,7 +29,7 @@ MOVES_TOOLS = "the template shows the tools before the last question; the trajec
 TELLS_TOOLS = (
     "the template does not know tools, so the format describes them and the rest is not compared with the template"
 )
-LEFT_OUT = "(left out)"
+LEFT_OUT = "[...]"
 """Stands for a result that a full context leaves out."""
 _ID = re.compile(r"functions\.[\w.\-]+:\d+")
 _WIDTH = 60
