@@ -128,9 +128,9 @@ def _dropped_terms_leave_others(loaded: LoadedSpec) -> Iterator[Fault]:
     weighed = [position for position, term in enumerate(loaded.spec.rewards) if term.peak_weight]
     only = loaded.spec.rewards[weighed[0]] if len(weighed) == 1 else None
     if only is not None and only.threshold is None and only.unscorable is Unscorable.DROP_TERM:
-        message = "got drop_term for the only term with a weight: nothing is left to sum without it. "
-        fix = "Write drop_trajectory, or give another term a weight."
-        yield loaded.fault(("rewards", weighed[0], "unscorable"), message + fix)
+        message = "got drop_term for the only term with a weight: nothing is left to sum without it. Write "
+        path = ("rewards", weighed[0], "unscorable")
+        yield loaded.fault(path, f"{message}drop_trajectory, or give another term a weight.")
 
 
 @reads("rewards")
@@ -228,8 +228,6 @@ def _scores_have_a_world(loaded: LoadedSpec) -> Iterator[Fault]:
 @reads("rollout", "env", "chat.history", "eval.faults")
 def _agent_plays_alone(loaded: LoadedSpec) -> Iterator[Fault]:
     spec, rollout = loaded.spec, loaded.spec.rollout
-    if rollout.agent is None:
-        return
     disturbed = "are given with rollout.agent, whose calls they do not reach. Remove them."
     times = "an agent's calls come at its own times, and it may not be waited for. Write invariant or clock."
     contexts = "with rollout.agent each prompt that continues no earlier call is a context of its own"
@@ -244,7 +242,7 @@ def _agent_plays_alone(loaded: LoadedSpec) -> Iterator[Fault]:
         ("chat", "history", spec.chat.history is HistoryPolicy.FORK, f"got fork; {contexts}. Write keep."),
         ("rollout", "context", rollout.context is not None, f"{contexts}, whatever its size. Remove it."),
     ):
-        if is_given:
+        if rollout.agent is not None and is_given:
             yield loaded.fault((section, key), message)
 
 
