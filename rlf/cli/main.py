@@ -52,7 +52,7 @@ class _Commands(TyperGroup):
         if args[0] not in COMMANDS:
             from rlf.cli.elsewhere import command_for
 
-            if ours := command_for(args[0]):
+            if ours := command_for(args):
                 _exit_with(f"there is no `rlf {args[0]}`. Write `rlf {ours}`.", RlfError.exit_code)
         return super().resolve_command(ctx, args)
 
@@ -63,9 +63,9 @@ class _Commands(TyperGroup):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except _WrongUsage as error:
-            from rlf.cli.elsewhere import override_for
+            from rlf.cli.elsewhere import explain_usage
 
-            suggestion = override_for(error, arguments)
+            suggestion = explain_usage(error, arguments)
             if suggestion is None:
                 raise
             _exit_with(suggestion, RlfError.exit_code)
@@ -148,6 +148,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 
 
@@ -160,7 +161,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _set_options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+        bool, typer.Option("--version", "-V", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
     verbosity: Annotated[
         int, typer.Option("-v", "--verbose", count=True, show_default=False, help="Log to stderr; twice for debugging.")

@@ -10,6 +10,7 @@ from traceback import walk_tb
 from typing import Any
 
 from rlf.core.redact import strike_environment
+from rlf.core.registry import nearest
 from rlf.core.search_path import OWN, library_folders, show_place
 from rlf.core.text import describe
 from rlf.core.yaml_text import load_document
@@ -38,6 +39,16 @@ def in_our_words(topic: str, text: str) -> str:
     for theirs, ours in known(topic).items():
         text = re.sub(theirs, ours, text)
     return text
+
+
+def advise_column(role: str, column: str, names: list[str], file: str) -> str:
+    """What to write for a column that is none of a file's: a template, or the column that usually has the role."""
+    if template := explain("columns", f"{role} {column}"):
+        return f" {template[0]}"
+    usual = [name for name in known("usual columns").get(role, ()) if name in names and not nearest(column, names)]
+    header = " The first line of a CSV file names its columns." if file.endswith(".csv") else ""
+    fix = ", or write `answer: null` when no reward term needs it" if role == "answer" else ""
+    return f"{header} Name the column with the {role}{f', e.g. `{role}: {usual[0]}`' if usual else ''}{fix}."
 
 
 def not_utf8(data: bytes, what: str) -> str:

@@ -15,7 +15,7 @@ import re
 import unicodedata
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from html import unescape
 from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
@@ -297,10 +297,9 @@ class Redactor:
 
     def json(self, value: Any) -> str:
         """The value as JSON without secrets. What JSON cannot say becomes a string."""
-        text = clean(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_to_plain))
-        if self.finds(text):
-            return json.dumps(self._redact_value(json.loads(text)), ensure_ascii=False, separators=(",", ":"))
-        return text
+        dump = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
+        text = clean(dump(value, default=lambda each: dict(each) if isinstance(each, Mapping) else str(each)))
+        return dump(self._redact_value(json.loads(text))) if self.finds(text) else text
 
     def finds(self, text: str) -> bool:
         """Whether a secret is in a text, in whatever escapes."""
@@ -454,7 +453,3 @@ def _inside_base64(secret: bytes) -> Iterator[str]:
 
 
 _URL_SAFE = str.maketrans("+/", "-_")
-
-
-def _to_plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else str(value)

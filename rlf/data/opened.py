@@ -5,6 +5,7 @@ So what reads rows is loaded only then: readers, columns and templates.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -108,15 +109,8 @@ def _stamp_files(source: Mapping[str, Any]) -> list[Any] | None:
         return None
     named = [Path(value) for key in ("template", "system", "examples") if isinstance(value := source[key], str)]
     mixed = list(map(Path, mixture_files(name)))
-    stamps = [stamp_file(file) for file in (path, *mixed, *(file for file in named if _is_file(file)))]
+    stamps = [stamp_file(file) for file in (path, *mixed, *(file for file in named if os.path.isfile(file)))]  # noqa: PTH113
     return None if None in stamps else stamps
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def mixture_files(path: str) -> list[str]:

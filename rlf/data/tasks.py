@@ -297,14 +297,15 @@ def _check_bytes(rows: Sequence[Row], columns: Mapping[str, str | None]) -> None
 
 
 def _check_row_columns(rows: Sequence[Row], columns: Mapping[str, str | None]) -> None:
-    fixes = {"answer": ", or write `answer: null` when no reward term needs it"}
-    faults = [
-        Fault(Place(rows[0].place.file), role, f"{missing} Name the column with the {role}{fixes.get(role, '')}.")
-        for role, column in columns.items()
-        if column is not None and (missing := missing_column(rows, column)) is not None
-    ]
-    if faults:
-        raise SpecError(faults)
+    named = ((role, column) for role, column in columns.items() if column is not None)
+    lacking = [(*each, words) for each in named if (words := missing_column(rows, each[1])) is not None]
+    if lacking:
+        from rlf.core.mistakes import advise_column
+
+        file, names = rows[0].place.file, list(rows[0].values)
+        raise SpecError(
+            Fault(Place(file), r, words + advise_column(r, column, names, file)) for r, column, words in lacking
+        )
 
 
 @dataclass(frozen=True, slots=True)

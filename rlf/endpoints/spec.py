@@ -211,6 +211,8 @@ class EndpointSpec(StrictModel):
             check_host(url)
         except ValueError as fault:
             raise wrong_value(f"got {url!r}; expected `http://HOST:PORT/v1`: {fault}") from fault
+        if (base := re.sub(r"/(chat/completions|completions|responses|messages)/?$", "", url)) != url:
+            raise wrong_value(f"got {url!r}, the address of one of its calls; write the one before it, `{base}`")
         return url.rstrip("/")
 
     @field_validator("api_key_env")

@@ -233,6 +233,13 @@ def _kl_holds_many_epochs(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("train", "epochs"), f"{message}Write 1, or `kl: {{coef: 0.001}}`.")
 
 
+def _results_are_read(loaded: LoadedSpec) -> Iterator[Fault]:
+    spec = loaded.spec
+    if spec.rollout.max_turns == 1 and spec.rollout.agent is None and (spec.env or spec.tools):
+        message = "got 1; the turn that calls a tool is the last one, so that its result is never read. "
+        yield loaded.fault(("rollout", "max_turns"), f"{message}Write at least 2, or remove the tools.")
+
+
 def _worlds_are_named(subject: Subject) -> Iterator[Fault]:
     env = subject.loaded.spec.env
     if env is None or len(env.parts) == 1 or not subject.train:
@@ -296,10 +303,6 @@ def _questions_are_apart(subject: Subject) -> Iterator[Fault]:
     yield from find_overlaps(subject.loaded, subject.train, asked)
     for name, tasks in (("train", subject.train), ("eval", subject.evaluation)):
         yield from find_two_golds(subject.loaded, name, tasks)
-
-
-def _golds_teach(subject: Subject) -> Iterator[Fault]:
-    for name, tasks in (("train", subject.train), ("eval", subject.evaluation)):
         yield from find_gold_warnings(subject.loaded, name, tasks)
 
 
@@ -404,6 +407,7 @@ SPEC_CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     groups_are_compared,
     sentinels_are_counted_together,
     _tools_are_quick,
+    _results_are_read,
 )
 DATA_CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _worlds_are_named,
@@ -412,5 +416,4 @@ DATA_CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (
     _turns_have_room,
     _prompts_leave_room,
     _questions_are_apart,
-    _golds_teach,
 )

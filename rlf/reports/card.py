@@ -150,7 +150,8 @@ def _front_matter(card: Card, spec: Mapping[str, Any]) -> str:
     lines = ["library_name: transformers", "pipeline_tag: text-generation"]
     lines += [f"license: {card.licence}"] if card.licence else []
     lines += [f"base_model: {base}"] if _is_hub_id(base) else []
-    datasets = [source["path"] for source in spec.get("data", {}).values() if source and _is_hub_id(source["path"])]
+    sources = [source["path"] for source in spec.get("data", {}).values() if isinstance(source, Mapping)]
+    datasets = [path for path in sources if _is_hub_id(path)]
     lines += [f"datasets: {json.dumps(list(dict.fromkeys(datasets)))}"] if datasets else []
     lines += ["tags: [rlf, reinforcement-learning, tool-use]"]
     return "\n".join(["---", *lines, "---"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import operator
 import re
 import time
@@ -93,9 +94,10 @@ def _compile_node(node: ast.expr, text: str, names: Mapping[str, str]) -> Test:
                 )
         case ast.Name(id=name):
             if name not in names:
-                raise _make_refusal(
-                    text, f"unknown name {name!r}{nearest(name, list(names))} (known: {', '.join(names)})"
-                )
+                if text.strip() == name:
+                    raise RlfError(f"{text!r}: a filter compares. Write e.g. `spec == {json.dumps(name)}`.")
+                words = f"unknown name {name!r}{nearest(name, list(names))} (known: {', '.join(names)})"
+                raise _make_refusal(text, words)
             return lambda facts: facts.get(name)
         case ast.Constant(value=str() | int() | float() as value):
             return lambda facts: value

@@ -21,7 +21,7 @@ from rlf.core.mistakes import explain, known
 from rlf.spec.aliases import NEAR_MISSES, foreign_names, unknown_key
 from rlf.spec.facts import field_doc
 from rlf.spec.layers import BARE_KINDS
-from rlf.spec.mistaken import filled_in
+from rlf.spec.mistaken import filled_in, rule_of
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import (
     Key,
@@ -60,6 +60,12 @@ def faults_of(model: type[BaseModel], root: Node, errors: Sequence[ErrorDetails]
 
     A union's errors, one for each arm, are about one value and become one fault.
     """
+    if model is RunSpec and not {"model", "data", "train"} & set(root.mapping):
+        is_tool = bool({"inputSchema", "target"} & set(root.mapping))
+        if is_tool or {"rule", "callable", "endpoints"} & set(root.mapping):
+            role = "tool" if is_tool else "reward"
+            fix = f"Try it with `rlf {role}s test {root.place.file}`; a spec names it in its list `{role}s`."
+            return [root.fault(f"this is a {role}'s file; expected a spec. {fix}")]
     groups: dict[tuple[KeyPath, bool], list[ErrorDetails]] = {}
     misspelt = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
     for error in errors:
@@ -95,10 +101,13 @@ def _make_fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Seque
         known = known_keys(model, root, path[:-1])
         if model is not RunSpec:
             return node.fault(unknown(key, known), at_key=True)
-        sections = _in_sections(root, path)
+        sections = _in_sections(root, path) if len(path) == 1 else []
         if len(path) == 1 and not sections and key not in NEAR_MISSES and (meant := foreign_names(key)):
             message = f"unknown key {key!r}: it is called {' or '.join(meant)} here."
             return node.fault(message + _written_there(root, path, meant), at_key=True)
+        if len(path) == 2 and key not in NEAR_MISSES and (elsewhere := _in_sections(root, path)):
+            message = f"unknown key {key!r}: it belongs elsewhere. Write it as {' or '.join(elsewhere)}."
+            return node.fault(message, at_key=True)
         return node.fault(unknown_key(path, [*known, *sections]) + _written_there(root, path, sections), at_key=True)
     assert depth == len(path), f"an error about {path}, which the tree does not hold"
     value = "" if node.written else json.dumps(plain(node), ensure_ascii=False, default=str)
@@ -112,10 +121,8 @@ def _make_fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Seque
 
 
 def _in_sections(root: Node, path: KeyPath) -> list[str]:
-    """A key at the top by its whole path, where a section of the spec has one of that name."""
-    if len(path) > 1:
-        return []
-    return [f"{name}.{path[0]}" for name in RunSpec.model_fields if path[0] in known_keys(RunSpec, root, (name,))]
+    """A key by its whole path, where a section of the spec has one of that name."""
+    return [f"{name}.{path[-1]}" for name in RunSpec.model_fields if path[-1] in known_keys(RunSpec, root, (name,))]
 
 
 def _written_there(root: Node, path: KeyPath, sections: Sequence[str]) -> str:
@@ -137,6 +144,8 @@ def _missing_fault(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
     where: tuple[Key, ...] = (*node.path, path[-1])
     usual = value_at(LEAST, (*path, "kind")) or _own_kind(node, kinds)
     words = missing(path[-1], doc_at(model, root, path), kinds, usual)
+    if path[-1] == "kind" and node.path[:1] == ("rewards",) and (rule := rule_of(node)):
+        return Fault(node.place, dotted(node.path), f"got {show(plain(node))} without its kind. Write `{rule}`.")
     form = known("missing").get(dotted(where), f"{path[-1]}: ...")
     return Fault(
         node.key_place if node.path else node.place, dotted(where), words.replace(f"`{path[-1]}: ...`", f"`{form}`")

@@ -29,7 +29,7 @@ from rlf.spec.kinds import is_endpoint, is_judge
 from rlf.spec.load import LoadedSpec, reads
 from rlf.spec.model_files import folder_on_disk, named_folder, read_config, read_context, read_shapes
 from rlf.spec.models import DataSource
-from rlf.spec.nodes import KeyPath, find
+from rlf.spec.nodes import KeyPath, find, show
 from rlf.spec.paths import TEACHER, declared_files, env_files, identity, is_local, missing_file, reward_files
 from rlf.tools.validate import ArgumentCheck
 from rlf.types import Task
@@ -149,6 +149,11 @@ def _check_teacher(loaded: LoadedSpec) -> list[Fault]:
 
 def _check_folder(loaded: LoadedSpec, path: KeyPath, name: str | None) -> list[Fault]:
     folder = None if name is None else named_folder(name)
+    if name and not (folder and os.path.isdir(folder)):  # noqa: PTH112 - False where it may not be looked at
+        from rlf.core.mistakes import explain
+
+        if known := explain("models", name, got=show(name), name=name):
+            return [loaded.fault(path, known[0])]
     if folder is None:
         return []
     shown = shown_path(folder)
@@ -502,6 +507,5 @@ def _first_columns(tasks: Sequence[Task]) -> list[str]:
 def _row_without(tasks: Sequence[Task], column: str, of_all: bool) -> tuple[int, list[str]] | None:
     """Number and columns of the first row, or of the first of all, that lacks a column."""
     rows = tasks if of_all else tasks[:1]
-    return next(
-        ((number, list(task.columns)) for number, task in enumerate(rows, 1) if column not in task.columns), None
-    )
+    found = ((number, list(task.columns)) for number, task in enumerate(rows, 1) if column not in task.columns)
+    return next(found, None)

@@ -38,6 +38,9 @@ def syntax_fault(error: yaml.YAMLError, place: Callable[[yaml.Mark], Place], pat
         place: where a mark of the text is for the user.
         path: of the key that holds the text; empty for a file.
     """
+    for number, each in enumerate(text.split("\n")):
+        if known := explain("lines", each):
+            return Fault(place(_mark(number, 0)), path, known[0])
     if isinstance(error, yaml.reader.ReaderError):
         before = text[: error.position].split("\n")
         message = f"got the character U+{error.character:04X}; YAML is printable text. Remove it."
@@ -93,7 +96,7 @@ def missing_spec_file(path: Path, named_by: Node | None) -> str:
     """The sentence about a spec's, a tool's or a reward's file that is not there, with the one that is meant."""
     folder = Path.cwd() if named_by is None else named_by.folder
     written = os.path.relpath(path, folder)
-    if message := foreign_variable(written):
+    if message := foreign_variable(written) or _no_path_here(written):
         return message
     if set("*?[") & set(written):
         named = sorted(os.path.relpath(file, folder) for file in glob(str(folder / written)))  # noqa: PTH207
@@ -107,9 +110,14 @@ def missing_spec_file(path: Path, named_by: Node | None) -> str:
         return f"no such file; did you mean {meant!r}? {start}Write `{meant}`."
     if written in kind_names("rlf.rewards.rules"):
         return f"no such file; it is a rule. Write `rlf rewards show {written}`, or name a spec with it."
-    override = re.fullmatch(r"([a-z_]+[.\w]*):(\S+)", written)
-    fix = f"An override has `=`: write `{override[1]}={override[2]}`." if override else "Check the path."
-    return f"no such file. {fix}"
+    return "no such file. Check the path."
+
+
+def _no_path_here(written: str) -> str | None:
+    """The sentence about a text that is no path of this system; None for one that may be."""
+    forward = re.sub(r"^[A-Za-z]:/", "", written.replace("\\", "/"))
+    known = explain("paths", written, written=written, forward=forward, drive=written[:1].lower())
+    return known and known[0]
 
 
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -126,6 +134,8 @@ def missing_named_file(node: Node, file: Path) -> str:
     if is_forbidden(file):
         return f"{shown_path(file)}: {FORBIDDEN}"
     written = os.path.relpath(file, node.folder)
+    if message := _no_path_here(written):
+        return f"{shown_path(file)}: {message}"
     meant = find_meant(written, node.folder, ("", "data"), DATA_SUFFIXES)
     suggestion = f"; did you mean {os.path.relpath(meant, node.folder)}?" if meant is not None else "."
     start = "the current folder" if node.place.file == OVERRIDE else f"the spec's folder, {shown_path(node.folder)}"
@@ -157,7 +167,8 @@ def _list_near(path: Path, suffixes: Sequence[str]) -> list[Path]:
         return []
     # Without suffixes, which would make any two names alike.
     by_stem = {name.partition(".")[0]: name for name in reversed(names)}
-    return [path.parent / by_stem[stem] for stem in close_names(path.name.partition(".")[0], list(by_stem))]
+    near = [path.parent / by_stem[stem] for stem in close_names(path.name.partition(".")[0], list(by_stem))]
+    return [file for file in near if file.is_file()]
 
 
 def not_this_role(text: str, role: str, folder: Path) -> str | None:
@@ -224,8 +235,10 @@ def filled_in(key: str, node: Node, error: str, types: list[Any], bare: bool) ->
     value = plain(node)
     if any(each.written is not None for _, each in walk(node)):  # it may be secret
         return None
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], int | float):
+        return _flow(value[0])
     if error.startswith(("int_", "float_")):
-        return _as_number(value, error.startswith("int_"))
+        return _as_number(key, value, error.startswith("int_"))
     if error in ("list_type", "tuple_type"):
         return _as_list(key, value)
     if bare and isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
@@ -246,11 +259,21 @@ def _around(model: type[BaseModel], value: str) -> str | None:
     return below and f"{{{name}: {below}}}"
 
 
-def _as_number(value: Any, whole: bool) -> str | None:
-    """The number of `1,000` and `80%`."""
-    found = re.fullmatch(r"[$€£]?(-?\d{1,3}(?:[,_' ]\d{3})*(?:\.\d+)?)(%?)", str(value).strip())
-    number = found and float(re.sub("[,_' ]", "", found[1])) / (100 if found[2] else 1)
+_UNITS = {"": 1, "%": 0.01, "k": 1e3, "s": 1, "sec": 1, "ms": 1e-3, "m": 60, "min": 60, "h": 3600}
+
+
+def _as_number(key: str, value: Any, whole: bool) -> str | None:
+    """The number of `1,000`, `80%` and, behind a key of seconds, `5m`."""
+    units = "%|s|sec|ms|m|min|h" if key.endswith("_s") else "%|k"
+    found = re.fullmatch(rf"[$€£]?(-?\d+(?:[,_' ]\d{{3}})*(?:\.\d+)?) ?({units}|)", str(value).strip().lower())
+    number = found and float(re.sub("[,_' ]", "", found[1])) * _UNITS[found[2]]
     return f"{number:.12g}" if number is not None and (number.is_integer() or not whole) else None
+
+
+def rule_of(reward: Node) -> str | None:
+    """What to write for a reward that is a rule with its weight, `exact_match: 1.0`; None for any other."""
+    found = _as_list("rewards", plain(reward)) if len(reward.mapping) == 1 else None
+    return found and found.removeprefix("[").removesuffix("]")
 
 
 def _as_list(key: str, value: Any) -> str | None:

@@ -170,9 +170,10 @@ def read_file(
 
         faults.append(file_fault(shown, named_by, not_utf8(error.object, "A spec")))
         return None
-    if path.suffix == ".py":
-        fix = f"`rlf tools import python {shown}` writes tool files of its functions."
-        faults.append(file_fault(shown, named_by, f"this is Python; expected YAML. {fix}"))
+    if path.suffix in (".py", ".ipynb", ".jsonl"):
+        from rlf.core.mistakes import known
+
+        faults.append(file_fault(shown, named_by, known("no specs")[path.suffix].format(shown)))
         return None
     if path.suffix == ".json":
         text = text.replace("\t", " ")  # JSON is YAML but for tabs between its tokens; within a string it has none

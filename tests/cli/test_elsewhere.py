@@ -38,10 +38,10 @@ def test_a_command_line_of_another_program_is_answered_with_what_to_write(rlf, a
     assert write in result.stderr
 
 
-def test_another_wrong_option_is_answered_as_before(rlf):
+def test_another_wrong_option_is_answered_with_those_that_there_are(rlf):
     result = rlf("check", SPEC, "--sed")
     assert result.exit_code == 2
-    assert "No such option" in result.stderr
+    assert "--sed: rlf check has no such option" in result.stderr and "--no-import" in result.stderr
 
 
 def test_a_narrow_screen_shows_ids_whole(tmp_path):

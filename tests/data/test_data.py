@@ -202,7 +202,8 @@ def test_missing_columns_are_reported_all_at_once_with_the_nearest(write):
     said = load_faulty(write("a.jsonl", jsonl(*ROWS)), prompt="promt", answer="gold", kind="type")
     assert said == (
         "a.jsonl answer: no column 'gold' (columns: prompt, answer, level). "
-        "Name the column with the answer, or write `answer: null` when no reward term needs it.\n"
+        "Name the column with the answer, e.g. `answer: answer`, or write `answer: null` when no reward term needs "
+        "it.\n"
         "a.jsonl kind: no column 'type' (columns: prompt, answer, level). Name the column with the kind.\n"
         "a.jsonl prompt: no column 'promt'; did you mean 'prompt'? (columns: prompt, answer, level). "
         "Name the column with the prompt."

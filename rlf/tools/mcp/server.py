@@ -70,6 +70,10 @@ class McpServer(StrictModel):
     @field_validator("command")
     @classmethod
     def _program_from_its_file(cls, command: str | None, info: ValidationInfo) -> str | None:
+        program, *arguments = (command or "").split() or [""]
+        if arguments and not Path(_resolve_beside(str(command), info, always=True)).exists():
+            message = f"got {command!r}; the program stands alone. Write"
+            raise wrong_value(f"{message} `command: {program}, args: [{', '.join(arguments)}]`")
         return command if command is None or "/" not in command else _resolve_beside(command, info, always=True)
 
     @field_validator("args")

@@ -340,6 +340,8 @@ def _types_of(whole: Mapping[str, Any], name: str) -> frozenset[str]:
 
 
 def _find_uncovered(name: str, properties: Mapping[str, Any], required: set[str]) -> str:
+    if name == "self":
+        return "it is a method of a class; write a function, or name the class and give it `def __call__(self, ...)`"
     if name in properties:
         return f"parameter {name!r} has no default; list {name!r} under `required`, or give it one"
     return f"parameter {name!r} has no default and inputSchema does not have it; add it to `properties` and `required`"
