@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
 from rlf.core.redact import strike_environment
-from rlf.core.registry import nearest
 from rlf.core.search_path import OWN, library_folders, show_place
 from rlf.core.text import describe
 from rlf.core.yaml_text import load_document
@@ -41,11 +41,11 @@ def in_our_words(topic: str, text: str) -> str:
     return text
 
 
-def advise_column(role: str, column: str, names: list[str], file: str) -> str:
-    """What to write for a column that is none of a file's: a template, or the column that usually has the role."""
+def advise_column(role: str, column: str, names: Sequence[str], file: str) -> str:
+    """What to write for a column that is none of a file's: a template, or the name that the role usually has."""
     if template := explain("columns", f"{role} {column}"):
         return f" {template[0]}"
-    usual = [name for name in known("usual columns").get(role, ()) if name in names and not nearest(column, names)]
+    usual = [name for name in known("usual columns").get(role, ()) if name in names]
     header = " The first line of a CSV file names its columns." if file.endswith(".csv") else ""
     fix = ", or write `answer: null` when no reward term needs it" if role == "answer" else ""
     return f"{header} Name the column with the {role}{f', e.g. `{role}: {usual[0]}`' if usual else ''}{fix}."

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlf.core import Fault, Place, SpecError, hash_bytes, hash_json
+from rlf.core import Fault, Place, SpecError, hash_bytes, hash_json, nearest
 from rlf.core.images import read_image_file
 from rlf.core.json_values import NoJsonValue, read_json
 from rlf.data.columns import ColumnTemplate, ColumnTemplateFault, cell, missing_column, tools_of_row
@@ -304,7 +304,8 @@ def _check_row_columns(rows: Sequence[Row], columns: Mapping[str, str | None]) -
 
         file, names = rows[0].place.file, list(rows[0].values)
         raise SpecError(
-            Fault(Place(file), r, words + advise_column(r, column, names, file)) for r, column, words in lacking
+            Fault(Place(file), r, words + advise_column(r, column, () if nearest(column, names) else names, file))
+            for r, column, words in lacking
         )
 
 

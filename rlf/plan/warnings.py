@@ -235,7 +235,7 @@ def _kl_holds_many_epochs(loaded: LoadedSpec) -> Iterator[Fault]:
 
 def _results_are_read(loaded: LoadedSpec) -> Iterator[Fault]:
     spec = loaded.spec
-    if spec.rollout.max_turns == 1 and spec.rollout.agent is None and (spec.env or spec.tools):
+    if spec.rollout.max_turns == 1 and spec.rollout.agent is None and (spec.env or spec.shown_tools):
         message = "got 1; the turn that calls a tool is the last one, so that its result is never read. "
         yield loaded.fault(("rollout", "max_turns"), f"{message}Write at least 2, or remove the tools.")
 

@@ -12,6 +12,7 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -150,7 +151,7 @@ class _Ladder:
     def climb(self) -> Iterator[Rung]:
         """The rungs, up to the first that is enough."""
         for name, try_rung in (
-            ("base", self._base),
+            ("base", partial(self._evaluate, "base", self._files, self._overrides)),
             ("prompt", self._prompt),
             ("demonstrations", self._demonstrations),
             ("rewards", self._rewards),
@@ -180,9 +181,6 @@ class _Ladder:
             f"{success}: below the target of {self._options.target:.0%}. None of {samples} samples solves "
             f"{unsolved:.0%} of the questions, where rewards teach nothing, and some solve {mixed:.0%}, where they do"
         )
-
-    def _base(self) -> Rung:
-        return self._evaluate("base", self._files, self._overrides)
 
     def _prompt(self) -> Rung:
         writer = self._options.writer

@@ -69,7 +69,10 @@ def _explain(kind: str, curve: dict[int, list[float]], pulls: dict[str, dict[int
     spread = sum(_variance(curve[step]) / len(curve[step]) for step in (steps[0], steps[-1]))
     if abs(after - before) < max(_LEAST, _LEAST_Z * math.sqrt(spread)):
         return
-    by_kind = {name: [_between(each, low, high) for low, high in pairwise(steps)] for name, each in pulls.items()}
+    by_kind = {
+        name: [sum(value for step, value in each.items() if low < step <= high) for low, high in pairwise(steps)]
+        for name, each in pulls.items()
+    }
     total = sum(map(sum, by_kind.values()))
     first = max(by_kind, key=lambda name: sum(by_kind[name]))
     share = sum(by_kind[first]) / total if total else 0.0
@@ -90,10 +93,6 @@ def _explain(kind: str, curve: dict[int, list[float]], pulls: dict[str, dict[int
 def _variance(values: Sequence[float]) -> float:
     likely = (sum(values) + 1) / (len(values) + 2)  # all alike is no proof that there is no spread
     return likely * (1 - likely)
-
-
-def _between(pull: dict[int, float], low: int, high: int) -> float:
-    return sum(value for step, value in pull.items() if low < step <= high)
 
 
 def _chance(pull: Sequence[float], rises: Sequence[float]) -> float:

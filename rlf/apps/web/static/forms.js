@@ -76,6 +76,7 @@ function openWeights(form) {
   const show = () => sliders.forEach(slider => { slider.nextElementSibling.value = Number(slider.value).toFixed(2); });
   form.addEventListener("input", show);
   form.addEventListener("reset", () => setTimeout(show));
+  show();  // they may have been moved before this is here, or be as they were left
   form.addEventListener("submit", async event => {
     event.preventDefault();
     const place = document.getElementById("rescored"), {run, phase, step} = form.dataset;
