@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+from rlf.apps.serve import model
 from rlf.apps.serve.dialogue import Dialogue
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
@@ -191,13 +194,26 @@ def test_a_short_request_is_answered_while_a_long_one_is_sampled(tokenizer: Any)
     assert asyncio.run(main()) == ["short", "long"]
 
 
-def test_others_are_answered_while_a_large_text_becomes_tokens() -> None:
+def test_others_are_answered_while_a_large_text_becomes_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, answered = threading.Event(), threading.Event()
+    off_loop = model._off_loop_if_large
+
+    async def held(num_chars: int, encode: Callable[[], Any]) -> Any:
+        def encode_when_another_is_answered() -> Any:
+            begun.set()
+            assert answered.wait(20), "nobody was answered meanwhile"
+            return encode()
+
+        return await off_loop(num_chars, encode_when_another_is_answered)
+
+    monkeypatch.setattr(model, "_off_loop_if_large", held)
+
     async def story(ask: Ask) -> None:
-        message = {"role": "user", "content": "word " * 600_000}
+        message = {"role": "user", "content": "word " * 60_000}
         large = asyncio.create_task(ask("/v1/messages/count_tokens", {"model": "tiny", "messages": [message]}))
-        await asyncio.sleep(0.1)  # its answer is one number: nothing but the tokens takes time
-        status, _ = await ask("/health", None)
-        assert (status, large.done()) == (200, False)
+        assert await asyncio.to_thread(begun.wait, 20)
+        assert (await ask("/health", None))[0] == 200
+        answered.set()
         assert (await large)[0] == 200
 
     asking(story)
