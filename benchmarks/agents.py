@@ -1,14 +1,16 @@
 """What a session costs: CPU of a call over the sampler's own, with many agents at once.
 
     python benchmarks/agents.py --num 256
-    python benchmarks/agents.py --steps 8
+    python benchmarks/agents.py --steps 8 [--layers 18]
 
 A service of its own process plays the trajectories, three calls each, with one tool result between two calls; the
 policy is a script, which costs next to nothing. Prints the CPU of the process that answers by call, and the same
 script through rlf's own loop. Medians of three rounds.
 
 With `--steps`: the steps of `rlf run` on the built-in questions, by rlf's loop and by the guide's agent, which
-`callable` runs in rlf's process. Medians of their time, and all CPU of both processes.
+`callable` runs in rlf's process. Medians of their time, and all CPU of both processes. `--layers`: the model has so
+many, of which those after its own three do nothing at first: it answers as before, and a turn costs what it costs a
+larger model.
 """
 
 from __future__ import annotations
@@ -128,9 +130,29 @@ BLOCK = re.compile(r"^```\w+ (?P<name>\S+)\n(?P<text>.*?)^```$", re.MULTILINE | 
 GUIDE = Path(__file__).parents[1] / "docs/guides/agents.md"
 
 
-def compare_steps(steps: int) -> None:
+def deepen(folder: Path, num_layers: int) -> str:
+    """The tiny model with so many layers, of which the added ones give on what they get; its path."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    tiny = AutoModelForCausalLM.from_pretrained(builtin_path("tiny"))
+    config = type(tiny.config)(
+        **tiny.config.to_dict() | {"num_hidden_layers": num_layers, "layer_types": ["full_attention"] * num_layers}
+    )
+    deep = AutoModelForCausalLM.from_config(config)
+    deep.load_state_dict(tiny.state_dict(), strict=False)
+    for layer in deep.model.layers[tiny.config.num_hidden_layers :]:
+        torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
+        torch.nn.init.zeros_(layer.mlp.down_proj.weight)
+    deep.save_pretrained(folder)
+    load_tokenizer(str(builtin_path("tiny"))).save_pretrained(folder)
+    return str(folder)
+
+
+def compare_steps(steps: int, num_layers: int | None) -> None:
     """Runs the guide's spec by its agent, and by the loop with the same tool."""
     with tempfile.TemporaryDirectory() as folder:
+        model = [] if num_layers is None else [f"model.path={deepen(Path(folder, 'deep'), num_layers)}"]
         for block in BLOCK.finditer(GUIDE.read_text(encoding="utf-8")):
             Path(folder, block["name"]).write_text(block["text"], encoding="utf-8")
         tool = GUIDE.parents[2] / "tool_specs/search.yaml"
@@ -139,7 +161,7 @@ def compare_steps(steps: int) -> None:
         for name, own in (("loop", loop), ("agent", []), ("loop", loop), ("agent", [])):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             command = [sys.executable, "-c", program, "run", "agent.yaml", f"train.steps={steps}", "eval=null"]
-            subprocess.run([*command, "~data.eval", *own], cwd=folder, check=True, capture_output=True)
+            subprocess.run([*command, "~data.eval", *model, *own], cwd=folder, check=True, capture_output=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             with open_reader(Path(folder, "runs")) as reader:
                 run_id = reader.get_run("latest").record.id
@@ -154,13 +176,14 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int)
+    parser.add_argument("--layers", type=int)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         serve(arguments.serve)
         return
     if arguments.steps:
-        compare_steps(arguments.steps)
+        compare_steps(arguments.steps, arguments.layers)
         return
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -78,6 +78,20 @@ async def by_chat(task: AgentTask, session: AgentSession) -> None:
     await ask(session, "chat/completions", {"messages": messages, "tools": tools})
 
 
+async def by_mcp(task: AgentTask, session: AgentSession) -> None:
+    """The tool is the spec's own: what it returns goes back to the model as it came."""
+    tools = [{"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": SCHEMA}}]
+    messages: list[Any] = list(task.messages)
+    message = (await ask(session, "chat/completions", {"messages": messages, "tools": tools}))["choices"][0]["message"]
+    called = message["tool_calls"][0]
+    params = {"name": "look", "arguments": json.loads(called["function"]["arguments"])}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    text, image = (await ask(session, "../mcp", asked))["result"]["content"]
+    shown = {"type": "image_url", "image_url": {"url": f"data:{image['mimeType']};base64,{image['data']}"}}
+    messages += [message, {"role": "tool", "tool_call_id": called["id"], "content": [text, shown]}]
+    await ask(session, "chat/completions", {"messages": messages, "tools": tools})
+
+
 async def by_responses(task: AgentTask, session: AgentSession) -> None:
     def part(image: Image) -> Json:
         return {"type": "input_image", "image_url": image.reference}
@@ -118,7 +132,12 @@ async def refused(task: AgentTask, session: AgentSession) -> str:
         with pytest.raises(AssertionError) as error:
             await ask(session, "chat/completions", {"messages": [{"role": "user", "content": content}]})
         errors.append(str(error.value))
-    await ask(session, "chat/completions", {"messages": [{"role": "user", "content": [url(FIRST)]}]})
+    first: list[Any] = [{"role": "user", "content": [url(FIRST)]}]
+    said = (await ask(session, "chat/completions", {"messages": first}))["choices"][0]["message"]
+    later = [*first, said, {"role": "user", "content": [url(SECOND)]}]
+    with pytest.raises(AssertionError) as error:
+        await ask(session, "chat/completions", {"messages": later})
+    errors.append(str(error.value))
     await ask(session, "chat/completions", {"messages": [{"role": "user", "content": [url(SECOND)]}]})
     return json.dumps(errors)
 
@@ -163,7 +182,7 @@ def play(processor: Any, agent: str | None, script: list[str]) -> tuple[Trajecto
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("agent", ["by_chat", "by_responses", "by_messages"])
+@pytest.mark.parametrize("agent", ["by_chat", "by_mcp", "by_responses", "by_messages"])
 def test_images_of_prompt_and_result_are_those_of_the_loop(
     processor: Any, agent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +201,8 @@ def test_an_image_that_cannot_be_shown_is_refused_and_another_one_is_another_pro
     found, _ = play(processor, "refused", ["red<|im_end|>", "blue<|im_end|>"])
     assert found.error is None and found.answer is not None
     words = ("no data: URI", "no data: URI", "no PNG", "marks no place", "rollout.max_images: got 4 images; at most 3")
-    assert all(word in error for word, error in zip(words, json.loads(found.answer), strict=True)), found.answer
+    later = "images stand in the first prompt, and in results of calls that continue it, alone"
+    errors = json.loads(found.answer)
+    assert all(word in error for word, error in zip((*words, later), errors, strict=True)), found.answer
     assert [turn.link for turn in found.turns] == ["first", "other first message"]
     assert found.images == (FIRST.reference, SECOND.reference)

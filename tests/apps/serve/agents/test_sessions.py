@@ -583,7 +583,18 @@ def test_a_command_in_a_sandbox_reaches_its_session_and_its_folder_alone(tmp_pat
     assert (trajectory.answer, trajectory.error, len(trajectory.turns)) == ("[]", None, 1)
 
 
-def test_a_sandbox_that_is_not_there_is_refused_before_anything_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "BUBBLEWRAP", "no-bubblewrap")
-    with pytest.raises(RlfError, match=r"rollout\.agent\.isolation: bubblewrap is not installed\. Run `apt-get"):
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("no-bubblewrap", r"bubblewrap is not installed\. Run `apt-get"),
+        ("false", "bubblewrap contains nothing here: exit code 1"),
+    ],
+)
+def test_a_sandbox_that_is_not_there_is_refused_before_anything_is_played(
+    program: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "BUBBLEWRAP", program)
+    with pytest.raises(RlfError, match=rf"rollout\.agent\.isolation: {words}"):
         play_command("true", isolation="sandbox")
+    with pytest.raises(ValueError, match="got sandbox with `url`, which rlf does not start"):
+        AgentSpec(url="http://127.0.0.1:9", isolation="sandbox")
