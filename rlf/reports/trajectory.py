@@ -80,8 +80,9 @@ def _list_rows(
         yield message.role[:_LABEL_WIDTH], Margin(text, FED_MARK, _PROMPT_STYLE, max_lines)
     world = trajectory.world
     if world is not None and world.observation is not None:
-        yield "world", Margin(_from_world(world.observation, _PROMPT_STYLE), FED_MARK, _PROMPT_STYLE, max_lines)
-    links = trajectory.links
+        text = Text(visible(world.observation), style=_PROMPT_STYLE, overflow="fold")
+        yield "world", Margin(text, FED_MARK, _PROMPT_STYLE, max_lines)
+    links = show_links(trajectory)
     for number, turn in enumerate(trajectory.turns, start=1):
         if links[number - 1]:
             yield "", Text(links[number - 1], style="dim")
@@ -97,6 +98,26 @@ def _list_rows(
         yield "gold", Text(visible(_to_text(trajectory.task.answer)), overflow="fold")
     for place, score in enumerate(scored.scores):
         yield "" if place else "scores", _show_score(score)
+
+
+def show_links(trajectory: Trajectory) -> list[str]:
+    """What each turn continues, in words; empty where that is the turn before it."""
+    starts = [max(start for start, _ in trajectory.stretches if start <= turn.start) for turn in trajectory.turns]
+    links = list(zip(starts, trajectory.turns, strict=True))
+    if not any(turn.link for turn in trajectory.turns):
+        told = [f"new context: {turn.start - start:,} tokens" for start, turn in links]
+        return [words * (last < start) for words, last, start in zip(told, [0, *starts], starts, strict=False)]
+    wholes = [trajectory.tokens[start : turn.end] for start, turn in links]
+    words = []
+    for at, (start, turn) in enumerate(links):
+        prompt = trajectory.tokens[start : turn.start]
+        # The call that it continues is the longest that its prompt begins with; of equal ones the turn before.
+        sizes = [len(whole) if prompt[: len(whole)] == whole else 0 for whole in wholes]
+        parent = max(range(len(sizes)), key=lambda other: (sizes[other], other == at - 1))
+        before = f"continues turn {parent + 1}" if sizes[parent] else f"new context: {turn.link}"
+        is_plain = parent == at - 1 and sizes[parent] and not turn.link
+        words.append("" if is_plain else "the first call" * (at > 0) if turn.link == "first" else before)
+    return words
 
 
 def _style_sampled(text: str, style: str = _SAMPLED_STYLE) -> Text:
@@ -126,16 +147,12 @@ def _of_world(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, Renderab
         return
     style = _FED_STYLE if turn.observation_end > turn.end else _PROMPT_STYLE
     if turn.world.reply is not None:
-        yield "world", Margin(_from_world(turn.world.reply, style), FED_MARK, style, max_lines)
+        yield "world", Margin(Text(visible(turn.world.reply), style=style, overflow="fold"), FED_MARK, style, max_lines)
     for change in turn.world.changes:
         text = Text(visible(change.difference or "(changed)"), style="dim", overflow="fold")
         yield "state", text.append(f"  {change.sha256[:12]}", "dim italic")
     if turn.world.reward is not None:
         yield "step", Text(f"reward {decimal(turn.world.reward)}", style="dim")
-
-
-def _from_world(text: str, style: str) -> Text:
-    return Text(visible(text), style=style, overflow="fold")
 
 
 def _render_call(record: CallRecord, fed: bool, max_lines: int | None) -> RenderableType:

@@ -197,24 +197,6 @@ class Trajectory(Jsonable):
         return list(pairwise(bounds))
 
     @property
-    def links(self) -> list[str]:
-        """What each turn of an agent continues, in words; empty where that is the turn before it."""
-        if not any(turn.link for turn in self.turns):
-            return [""] * len(self.turns)
-        starts = [max(start for start, _ in self.stretches if start <= turn.start) for turn in self.turns]
-        wholes = [self.tokens[start : turn.end] for start, turn in zip(starts, self.turns, strict=True)]
-        words = []
-        for at, (start, turn) in enumerate(zip(starts, self.turns, strict=True)):
-            prompt = self.tokens[start : turn.start]
-            # The call that it continues is the longest that its prompt begins with; of equal ones the turn before.
-            sizes = [len(whole) if prompt[: len(whole)] == whole else 0 for whole in wholes]
-            parent = max(range(len(sizes)), key=lambda other: (sizes[other], other == at - 1))
-            before = f"continues turn {parent + 1}" if sizes[parent] else f"new context: {turn.link}"
-            is_plain = parent == at - 1 and sizes[parent] and not turn.link
-            words.append("" if is_plain else "the first call" * (at > 0) if turn.link == "first" else before)
-        return words
-
-    @property
     def action_ranges(self) -> list[tuple[int, int]]:
         """Start and end of what was sampled in each turn, without the turns of a prefix that is masked."""
         bounds = [(turn.start, turn.end) for turn in self.turns]

@@ -9,6 +9,7 @@ import pytest
 from rlf.chat.history import LEFT_OUT
 from rlf.chat.policy import ChatPolicy, ContextLimit, HistoryPolicy
 from rlf.core import CheckError, SpecError
+from rlf.reports.trajectory import show_links
 from rlf.rollout import Prefix
 from rlf.rollout.certificate import certify
 from rlf.runs.plans import check_spec
@@ -59,6 +60,8 @@ def test_a_full_context_is_followed_by_one_without_old_results(go_on, chat):  # 
         assert list(request.tokens[: len(prompt)]) == list(prompt), "the tools and the question stay"
         assert list(trajectory.tokens[turn.start : turn.end]) == sample.tokens
     assert sum(trajectory.action_mask) == sum(len(sample.tokens) for sample in policy.samples)
+    told = f"new context: {len(policy.requests[3].tokens):,} tokens"
+    assert (show_links(trajectory), show_links(plain)) == (["", "", "", told, ""], [""] * 5)
 
 
 def test_a_context_that_stays_full_is_left_before_each_turn(go_on, chat):  # noqa: F811

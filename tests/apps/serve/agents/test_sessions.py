@@ -29,7 +29,7 @@ from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import open_format
 from rlf.core import RlfError
 from rlf.core.errors import CheckError
-from rlf.reports.trajectory import trajectory_view
+from rlf.reports.trajectory import show_links, trajectory_view
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout, RolloutLimits
 from rlf.rollout.scripted import ScriptedPolicy
@@ -178,7 +178,7 @@ def test_a_call_is_linked_to_the_one_that_it_continues(name: str, script: list[s
 )
 def test_a_trace_shows_what_each_call_continues(name: str, script: list[str], wanted: list[str]) -> None:
     trajectory, _ = play(name, script)
-    assert trajectory.links == wanted
+    assert show_links(trajectory) == wanted
     shown = Console(width=200, record=True, file=StringIO())
     shown.print(trajectory_view(Scored(trajectory, (), 0.0, None)))
     text = shown.export_text()
