@@ -239,14 +239,19 @@ def _show_course(report: Report) -> Iterator[tuple[str, Text]]:
         yield "changed", Text(visible(f"{what} → {short(change.sha256)}"), "yellow", overflow="fold")
     for note in report.notes:
         yield "note", Text(visible(note.text), overflow="fold")
-    for event in shown_events(report.events)[-_NUM_NOTICES:]:
+    for event in shown_events(report.events):
         yield event.level, Text(visible(event.text), overflow="fold")
 
 
 def shown_events(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
-    """Those worth reading beside the result: of the diagnoses of a missing signal the newest; no verdict."""
+    """The few worth reading beside the result: of diagnoses of a missing signal the newest, and no verdict.
+
+    Where there are more, warnings stay before others, stages of the start go first, and older ones before newer.
+    """
     diagnoses = [event for event in events if "signal" in event.data]
-    return [event for event in events if "verdict" not in event.data and event not in diagnoses[:-1]]
+    worth = [event for event in events if "verdict" not in event.data and event not in diagnoses[:-1]]
+    places = sorted(range(len(worth)), key=lambda at: ("stage" in worth[at].data, worth[at].level == "info", -at))
+    return [worth[at] for at in sorted(places[:_NUM_NOTICES])]
 
 
 def _show_curve(values: Sequence[float], *, unit: bool, best: Callable[[Sequence[float]], float] = max) -> Text:

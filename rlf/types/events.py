@@ -244,13 +244,21 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/experience_s", "seconds", "Its log-probabilities, values and advantages, under OpenRLHF."),
     Metric("time/update_s", "seconds", "Its update."),
     Metric("time/sync_s", "seconds", "Copying the new weights to the sampler, under OpenRLHF."),
-    Metric("time/processor_s", "seconds", "Of all cores, in the process that trains, and its ended children."),
+    Metric(
+        "time/processor_s",
+        "seconds",
+        "Of all cores, in the process that trains and its ended children, or in OpenRLHF's job.",
+    ),
     Metric("time/total_s", "seconds", "A whole evaluation; of modes played together, of both."),
     Metric("throughput/generate_tokens_per_s", "tokens per second", "Sampled tokens over the time of the rollouts."),
     Metric("throughput/update_tokens_per_s", "tokens per second", "Trained trajectories' tokens over the update's."),
-    Metric("memory/peak_bytes", "bytes", "Largest resident size of the process; on a GPU, of its tensors there."),
-    Metric("memory/resident_bytes", "bytes", "Resident size of the process that trains, at the step's end."),
-    Metric("gpu/busy", "share", "Time in which the GPU computed, by `nvidia-smi`; all programs together."),
-    Metric("gpu/held_bytes", "bytes", "The most that all programs held of the GPU's memory, by `nvidia-smi`."),
+    Metric(
+        "memory/peak_bytes",
+        "bytes",
+        "Most that the process, or all of OpenRLHF's job, had resident; on a local GPU, tensors.",
+    ),
+    Metric("memory/resident_bytes", "bytes", "Resident size of that process, or of OpenRLHF's job, at the step's end."),
+    Metric("gpu/busy", "share", "Time in which the GPUs computed, by `nvidia-smi`, mean; all programs together."),
+    Metric("gpu/held_bytes", "bytes", "The most that all programs held of one GPU's memory, by `nvidia-smi`."),
 )
 """Every metric of steps and evaluations."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rlf.lineage.records import LeftOut, LoggedEvent, Run, TrainingStep
+from rlf.reports.report import shown_events
 from rlf.reports.summary import EvaluationChange
 from rlf.reports.verdict import RunVerdict, VerdictKind, compares_groups, judge_record, judge_run
 from rlf.types import RunStatus
@@ -105,6 +106,13 @@ def test_a_verdict_names_the_terms_that_rewards_were_summed_without_where_the_ru
     warned = LoggedEvent(0.0, "warning", "", {"cause": "reward term 'good'", "missing": 8, "asked": 16})
     reason = judge_record(READER, RUN, steps, changed(10, 11), (warned,)).reason
     assert reason.endswith("; reward term 'good' had no value for 16 trajectories of training")
+
+
+def test_a_warning_stays_beside_the_result_however_many_notices_follow_it() -> None:
+    start = [LoggedEvent(0.0, "info", f"loading {n}", {"stage": "loading"}) for n in range(9)]
+    events = [LoggedEvent(0.0, "warning", "no vLLM", {}), *start, *(LoggedEvent(0.0, "info", str(n), {}) for n in "12")]
+    shown = [event.text for event in shown_events(events)]
+    assert (len(shown), shown[0], shown[-3:]) == (8, "no vLLM", ["loading 8", "1", "2"])
 
 
 def test_a_verdict_on_a_run_that_left_nothing_out_has_the_change_alone() -> None:

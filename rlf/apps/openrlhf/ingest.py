@@ -114,6 +114,7 @@ class Ingest:
         pool: SpoolPool | None = None,
         after: int = 0,
         until: int | None = None,
+        usage: Callable[[float], Mapping[str, float]] = lambda step_s: {},
     ) -> None:
         """Reads nothing yet.
 
@@ -121,8 +122,9 @@ class Ingest:
             pool: what reads the records; None: this process.
             after: the last step that the lineage has; older ones are not reported again.
             until: the step of the checkpoint that is gone back to; newer ones are not reported. None: all of it is.
+            usage: what the job took of the machine in a step that took so many seconds and ends now.
         """
-        self._spec = spec
+        self._spec, self._usage = spec, usage
         self._job = job
         self._attempt = attempt
         self._emit = emit
@@ -264,7 +266,8 @@ class Ingest:
             text = f"step {line.step}: {missing}; they are in {self._attempt.spool} there"
             self._emit_event(Notice("warning", text, {"step": line.step}), line.step)
         advantages, encoded = mean_advantages(records, self._spec.train), [record.encoded for record in records]
-        metrics = self._metrics(line.metrics, records, advantages)
+        reported = {**line.metrics, **self._usage(line.metrics.get("time/step_s", math.inf))}
+        metrics = self._metrics(reported, records, advantages)
         event = StepFinished(line.step, metrics, scored, advantages, encoded)
         self._emit_event(event, line.step)
 

@@ -81,16 +81,13 @@ class EnginePolicy:
             include_stop_str_in_output=True,
             logprobs=0 if self._wants_logprobs else None,  # 0: the sampled token's own, without alternatives
             seed=derive_seed(request.seed, request.num_sampled) if self._seeded else None,
-            **self._without_marks(),
+            # A policy that sees samples no tokens behind which vLLM and the trainer look for an image.
+            **({} if self.vision is None else {"logit_bias": dict.fromkeys(self.vision.never_sampled, -100.0)}),
         )
         output = await self._engine.generate(list(request.tokens), params, await self._load_images(request))
         if output is None or not output.outputs:
             raise SamplerError(f"the sampler gave no output for trajectory {request.trajectory_id}")
         return self._read(output.outputs[0], request)
-
-    def _without_marks(self) -> dict[str, Any]:
-        """Keeps a policy that sees from sampling tokens behind which vLLM and the trainer look for an image."""
-        return {} if self.vision is None else {"logit_bias": dict.fromkeys(self.vision.never_sampled, -100.0)}
 
     async def _load_images(self, request: SampleRequest) -> dict[str, Any] | None:
         if not request.images:

@@ -1,4 +1,4 @@
-"""One supervised process of a job, and Ray on this machine."""
+"""One supervised process of a job, Ray on this machine, and what both take of it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from rlf.apps.openrlhf import ray_script
 from rlf.apps.openrlhf.job import MachinePlace
 from rlf.core.errors import RunError
 from rlf.processes.child import supervised
+from rlf.processes.gpu import GpuWatch
+from rlf.processes.supervise import descendants
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +51,10 @@ async def logged(
 @asynccontextmanager
 async def local_ray(
     place: MachinePlace, *, log: Path, environment: Mapping[str, str], folder: Path
-) -> AsyncIterator[str]:
-    """Ray on this machine alone, on the loopback interface, with a place of its own for what it writes; its address.
+) -> AsyncIterator[tuple[str, int]]:
+    """Ray on this machine alone, on the loopback interface, with a place of its own for what it writes.
+
+    Gives its address, and the process that all of it descends from.
 
     Args:
         folder: the working folder of everything that runs on it.
@@ -80,7 +84,7 @@ async def local_ray(
         with _owned(temporary):
             async with logged(command, log=log, environment=environment, folder=folder) as process:
                 await _started(process, log)
-                yield f"{_LOOPBACK}:{port}"
+                yield f"{_LOOPBACK}:{port}", process.pid
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -131,3 +135,58 @@ def _free_port() -> int:
         probe.bind((_LOOPBACK, 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+_LOOK_S = 1.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class JobWatch:
+    """What processes of this machine take with all that they started: processor, memory, and the GPUs of a job."""
+
+    def __init__(self, roots: Sequence[int], gpus: str) -> None:
+        """Reads GPUs with these numbers or UUIDs, separated by commas; none for an empty text."""
+        self._roots = set(roots)
+        self._gpus = GpuWatch(gpus) if gpus else None
+        self._seen: list[tuple[float, float]] = []
+        """When it was looked, and the seconds of processor until then; from the look before the last step."""
+        self._peak_bytes = self._resident_bytes = 0.0
+
+    def look(self) -> None:
+        """Reads the processes, once a second at most."""
+        if not self._seen or time.monotonic() - self._seen[-1][0] >= _LOOK_S:
+            self._read()
+
+    def _read(self) -> None:
+        now, used_s, size = time.monotonic(), 0.0, 0.0
+        for pid in self._roots.union(*map(descendants, self._roots)):
+            with contextlib.suppress(OSError, ValueError):  # it ended meanwhile
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                resident, shared = map(int, Path(f"/proc/{pid}/statm").read_text().split()[1:3])
+                # With the time of its ended children, which is lost otherwise; without memory that several count.
+                used_s += sum(map(int, fields[11:15])) / _TICKS
+                size += (resident - shared) * _PAGE_BYTES
+        self._seen.append((now, used_s))
+        self._resident_bytes, self._peak_bytes = size, max(self._peak_bytes, size)
+
+    def take(self, step_s: float) -> dict[str, float]:
+        """Metrics of a step that took so long and ends now; the GPUs' are of the time since they were last taken."""
+        self._read()
+        gpus = {} if self._gpus is None else self._gpus.take()
+        if not self._resident_bytes:
+            return gpus
+        end, used_s = self._seen[-1]
+        since, used_before_s = next((each for each in reversed(self._seen) if each[0] <= end - step_s), self._seen[0])
+        share = min(1.0, step_s / (end - since)) if end > since else 0.0
+        self._seen = self._seen[-1:]
+        return gpus | {
+            "time/processor_s": (used_s - used_before_s) * share,
+            "memory/peak_bytes": self._peak_bytes,
+            "memory/resident_bytes": self._resident_bytes,
+        }
+
+    def close(self) -> None:
+        """Ends what reads the GPUs."""
+        if self._gpus is not None:
+            self._gpus.close()

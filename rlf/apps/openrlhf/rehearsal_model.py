@@ -106,7 +106,8 @@ def _shrink(config: Any) -> None:
                 setattr(part, name, most)
         kinds = getattr(part, "layer_types", None)
         if kinds:
-            part.layer_types = _some_of_each(list(kinds), part.num_hidden_layers)
+            # As many kinds of layers as there is room for, in the order of their first appearance.
+            part.layer_types = [*dict.fromkeys(kinds), *kinds][: part.num_hidden_layers]
         for name in _BLOCKS:
             if blocks := getattr(part, name, None):
                 setattr(part, name, list(range(part.depth))[-len(blocks) :])
@@ -126,11 +127,6 @@ def _in_proportion(sections: list[int], old: int, new: int) -> list[int]:
     total = sum(sections) * new // old
     cut = [max(1, section * new // old) for section in sections]
     return [cut[0] + total - sum(cut), *cut[1:]]
-
-
-def _some_of_each(kinds: list[str], number: int) -> list[str]:
-    """As many kinds of layers as there is room for, in the order of their first appearance."""
-    return (list(dict.fromkeys(kinds)) + kinds)[:number]
 
 
 def _iterate_weight_files(folder: Path) -> Iterator[Path]:
@@ -158,7 +154,8 @@ class OpeningCalls:
         """Opens the trajectory with a number: an even one has a call, of which tool the number says."""
         self._policy = policy
         self._chat = chat
-        calls = _in_turn([_prepare_calls(tool) for tool in tools if not tool.hidden])
+        by_number = zip_longest(*(_prepare_calls(tool) for tool in tools if not tool.hidden))
+        calls = [call for each in by_number for call in each if call is not None]  # the first of each tool first
         self._call = calls[number // 2 % len(calls)] if calls and number % 2 == 0 else None
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
@@ -179,11 +176,6 @@ class OpeningCalls:
         finish = Finish.STOP if len(tokens) <= request.max_tokens else Finish.LENGTH
         tokens = tokens[: request.max_tokens]
         return Sample(tokens, [_LOGPROB] * len(tokens), finish)
-
-
-def _in_turn(calls_by_tool: Sequence[Sequence[ToolCall]]) -> list[ToolCall]:
-    """The first call of each tool, then the second of each."""
-    return [call for calls in zip_longest(*calls_by_tool) for call in calls if call is not None]
 
 
 def _prepare_calls(tool: ToolDeclaration) -> list[ToolCall]:

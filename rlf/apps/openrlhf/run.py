@@ -10,7 +10,7 @@ import secrets
 import shutil
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from rlf.apps.openrlhf.job import (
     write_place,
 )
 from rlf.apps.openrlhf.log import Loading, LogReader, find_error
-from rlf.apps.openrlhf.process import LOOPBACK_ONLY, local_ray, logged
+from rlf.apps.openrlhf.process import LOOPBACK_ONLY, JobWatch, local_ray, logged
 from rlf.apps.openrlhf.settings import INGEST_TOKEN, Layout, openrlhf_settings
 from rlf.apps.openrlhf.spool_pool import Encode, SpoolPool
 from rlf.apps.openrlhf.transfer import receiving
@@ -116,6 +116,8 @@ class OpenRlhfRun:
         """Whether the launch of a driver that died is followed to its end, rather than another made."""
         self._leaves_job = False
         """Whether a cluster's job continues when this driver ends."""
+        self._watch: JobWatch | None = None
+        """Of a job on this machine while it runs."""
 
     def _notify(self, level: str, text: str) -> None:
         self._emit(Notice(level, text, {}))
@@ -179,7 +181,9 @@ class OpenRlhfRun:
                 after = self._last_recorded or 0
             else:
                 attempt, after = await self._new_launch(), 0
-            ingest = Ingest(self._plan.spec, self.job, attempt, emit=self._emit, pool=self._pool, after=after)
+            ingest = Ingest(
+                self._plan.spec, self.job, attempt, emit=self._emit, pool=self._pool, after=after, usage=self._usage
+            )
             try:
                 await self._launch(ingest, attempt.number)
             except (asyncio.CancelledError, RunError):
@@ -301,11 +305,26 @@ class OpenRlhfRun:
         command = [self._place.python, "-m", "openrlhf.cli.train_ppo_ray", *options]
         log, folder = self.job.log(number), self.job.folder
         ray_log = log.with_name(f"ray-{number}.log")
-        async with local_ray(self._place, log=ray_log, environment=environment, folder=folder) as address:
+        async with local_ray(self._place, log=ray_log, environment=environment, folder=folder) as (address, ray):
             environment["RAY_ADDRESS"] = address
             self._reach("ray")
             async with logged(command, log=log, environment=environment, folder=folder) as process:
-                yield process
+                self._watch = JobWatch([ray, process.pid], self._gpus(environment))
+                try:
+                    yield process
+                finally:
+                    await asyncio.to_thread(self._watch.close)
+
+    def _gpus(self, environment: Mapping[str, str]) -> str:
+        """The GPUs that Ray gives to the job, the first ones that it sees; empty where it trains on a CPU."""
+        if environment.get("DS_ACCELERATOR") == "cpu":
+            return ""
+        number = Layout.of(self._plan.spec).total_gpus(self._engine)
+        visible = environment.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(number))))
+        return ",".join(visible.split(",")[:number])
+
+    def _usage(self, step_s: float) -> Mapping[str, float]:
+        return {} if self._watch is None else self._watch.take(step_s)
 
     async def _follow(self, process: asyncio.subprocess.Process, ingest: Ingest, log: Path) -> None:
         """Reports events until the job is over. Raises RunError when it failed."""
@@ -314,6 +333,8 @@ class OpenRlhfRun:
         ended = asyncio.ensure_future(process.wait())
         while not ended.done():
             await asyncio.wait([ended], timeout=_POLL_S)
+            if self._watch is not None:
+                await asyncio.to_thread(self._watch.look)
             new = await asyncio.to_thread(ingest.poll)
             await asyncio.to_thread(ingest.drop_recorded, self._flush)
             lines += new
@@ -323,6 +344,7 @@ class OpenRlhfRun:
                     self._emit(Notice("info", words, {"stage": "loading"}))
                 if loading.is_over:
                     self._reach("models")
+                    self._usage(0)  # the GPUs were idle until now
             if patience.ends(ingest.awaits):
                 self._notify("warning", self._late(ingest.awaits))
         lines += ingest.poll(last=self._ingest is None)

@@ -66,7 +66,8 @@ def read_overlay(reader: Reader, names: Sequence[str], metric: str, group: str) 
     if len(runs) > MAX_RUNS:
         raise RlfError(f"got {len(runs)} runs; curves of {MAX_RUNS} can be shown. Choose fewer.")
     plans = parse_plans(reader, [run.record.id for run in runs])
-    keys, tags = _telling_keys(plans), reader.tags()
+    varied, tags = varied_keys(plans), reader.tags()
+    keys = tuple(sorted(varied, key=lambda key: (varied[key], key)))  # those with the fewest values first
     by_arm: dict[str, list[Run]] = {}
     for run in runs:
         by_arm.setdefault(_arm_name(run, plans, keys, group, tags.get(run.record.id, ())), []).append(run)
@@ -84,11 +85,6 @@ def read_overlay(reader: Reader, names: Sequence[str], metric: str, group: str) 
     arms = tuple(_read_arm(reader, name, of, steps) for name, of in by_arm.items())
     shown = tuple(_charts_of(curves, mattering - {wanted}))
     return Overlay(arms, known, ("name", *keys), whole[0] if whole else None, shown)
-
-
-def _telling_keys(plans: Mapping[str, PlanValues]) -> tuple[str, ...]:
-    """Keys with several values among the runs, those with the fewest values first."""
-    return tuple(sorted(varied_keys(plans), key=lambda key: (varied_keys(plans)[key], key)))
 
 
 def _arm_name(run: Run, plans: Mapping[str, PlanValues], keys: Sequence[str], group: str, tags: Sequence[str]) -> str:

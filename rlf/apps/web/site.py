@@ -262,14 +262,10 @@ class Area:
             answer,
             methods=[method],
             response_model=None,
-            summary=_summary(function),
+            summary=(function.__doc__ or "").split("\n\n")[0].strip().rstrip("."),
             operation_id=function.__name__,
         )
         return function
-
-
-def _summary(function: Callable[..., Any]) -> str:
-    return (function.__doc__ or "").split("\n\n")[0].strip().rstrip(".")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -44,10 +44,10 @@ from rlf.engines.local.checkpoint import (
     read_rewards,
     save_checkpoint,
 )
-from rlf.engines.local.gpu import watch_gpu
 from rlf.engines.local.host import Pipeline, PolicyHost, copy_for_sampling, copy_weights
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, save_model
 from rlf.engines.local.update import Updater, UpdateResult
+from rlf.processes.gpu import GpuWatch, watch_gpu
 from rlf.spec.models import CheckpointSpec, ModelSpec, Schedule
 from rlf.training.batch import make_batch
 from rlf.training.collection import Collector, StepCollection
@@ -208,7 +208,7 @@ class Trainer:
         own = result.metrics | times | collection.metrics | _staleness(used, step)
         device = self._host.model.device
         own |= {"memory/peak_bytes": _peak_bytes(device), **_resident_bytes()}
-        own |= watch_gpu(device).take() if device.type == "cuda" else {}
+        own |= _gpu(device).take() if device.type == "cuda" else {}
         advantages = dict(zip((item.trajectory.id for item in used), result.advantages, strict=True))
         metrics = step_metrics(
             collection.collected,
@@ -293,6 +293,10 @@ def _staleness(used: Sequence[Scored], step: int) -> dict[str, float]:
     return {"policy/staleness/mean": fmean(behind), "policy/staleness/max": float(max(behind))} if behind else {}
 
 
+def _gpu(device: torch.device) -> GpuWatch:
+    return watch_gpu(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+
+
 def _peak_bytes(device: torch.device) -> float:
     """Largest resident size of this process so far; on a GPU, the most that its tensors held there."""
     if device.type == "cuda":
@@ -335,7 +339,7 @@ class LocalEngine:
         self._folder = opening.folder
         self._device = resolve_device(device)
         if self._device.type == "cuda":
-            watch_gpu(self._device)
+            _gpu(self._device)
         self.threads = threads
         """CPU cores that the update uses."""
         # One core per operation: many small ones run side by side instead of waiting for each other's halves.

@@ -156,8 +156,6 @@ def beside(left: Side, right: Side) -> SidePair:
 
 # One run as one page: its result, its curves, a question before and after, and at the end what it was made from.
 
-_NUM_NOTICES = 8
-
 
 def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpening) -> str:
     """The page as HTML; it loads nothing."""
@@ -170,7 +168,7 @@ def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpe
         title=f"{visible(record.name)} · {record.id}",
         verdicts=[verdict, *lines],
         status=status_words(report.run),
-        notices=[f"{event.level}: {event.text}" for event in shown_events(report.events)[-_NUM_NOTICES:]]
+        notices=[f"{event.level}: {event.text}" for event in shown_events(report.events)]
         + [f"note: {note.text}" for note in report.notes],
         results=[*([change_sheet(changes)] if changes else []), *usage_sheets(report)],
         charts=list(map(draw, main_curves(courses))),

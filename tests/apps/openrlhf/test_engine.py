@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from rlf.apps.openrlhf.job import MachinePlace
+from rlf.apps.openrlhf.process import JobWatch
 from rlf.core import RlfError, RunError
 from rlf.lineage import Reader, TrajectoryFilter
 from rlf.processes.supervise import descendants
@@ -83,6 +85,16 @@ def stored(folder):
         )
 
 
+def test_processor_time_is_that_of_the_step_and_not_of_what_lies_between_steps(monkeypatch):
+    watch, looks = JobWatch([], ""), iter([(0.0, 10.0), (1.0, 12.0), (2.0, 18.0), (4.0, 22.0), (5.0, 23.0)])
+    watch._resident_bytes = 1.0
+    monkeypatch.setattr(watch, "_read", lambda: watch._seen.append(next(looks)))
+    for _ in range(3):
+        watch._read()
+    assert watch.take(2.5)["time/processor_s"] == 10.0 * 2.5 / 3  # from 1 s on, where 12 s had been used
+    assert watch.take(math.inf)["time/processor_s"] == 1.0  # of unknown length: since the one before
+
+
 @pytest.fixture
 def left_nothing():
     """Holds that the test leaves no process behind."""
@@ -91,8 +103,14 @@ def left_nothing():
     wait_for(lambda: not descendants(os.getpid()) - before)  # what was ended may still be about to be waited for
 
 
-def test_a_run_is_in_the_lineage_as_a_local_one_would_be(tmp_path, left_nothing):
+def test_a_run_is_in_the_lineage_as_a_local_one_would_be(tmp_path, monkeypatch, left_nothing):
     watch = Watch()
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/asked\nwhile sleep 0.02; do echo "50, 1024"; done\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7,0,1,2,3")
     assert start(tmp_path, watch=watch).status is RunStatus.FINISHED
     run_, steps, evaluations, checkpoints, trajectories = stored(tmp_path)
     assert (run_.record.engine, run_.status, run_.last_step) == ("openrlhf", RunStatus.FINISHED, 4)
@@ -103,6 +121,11 @@ def test_a_run_is_in_the_lineage_as_a_local_one_would_be(tmp_path, left_nothing)
     assert "policy/kl_ref" not in steps[4]
     assert steps[4]["success"] == 0.0
     assert steps[4]["throughput/generate_tokens_per_s"] > 0
+    assert (tmp_path / "asked").read_text() == "--id=4\n"  # the one that Ray gives to the job
+    taken = [metrics for metrics in steps.values() if "gpu/busy" in metrics]
+    assert {(metrics["gpu/busy"], metrics["gpu/held_bytes"]) for metrics in taken} == {(0.5, 1024.0 * 2**20)}
+    assert sum(metrics["time/processor_s"] for metrics in steps.values()) > 0
+    assert 5e6 < steps[4]["memory/resident_bytes"] <= steps[4]["memory/peak_bytes"]
     assert evaluations == [(step, mode) for step in (0, 2, 4) for mode in ("greedy", "sampled")]
     assert checkpoints == [1, 2, 3, 4]
     assert len(trajectories) == 16

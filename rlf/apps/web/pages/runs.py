@@ -48,7 +48,6 @@ _MAX_COLUMNS = 12
 _NUM_NEWEST, _MAX_LOOKED = 6, 512
 _MAX_POINTS = 36
 """Of a small curve, of twice as many at most."""
-_NUM_NOTICES = 8
 _HEALTH = {
     DEAD: "dead groups",
     "unscorable": "unscorable trajectories",
@@ -269,7 +268,7 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         "num_steps": num_steps(report.run),
         "status_words": status_words(report.run),
         "now": now_words(site_of(request).runs_folder, run_id),
-        "notices": shown_events(report.events)[-_NUM_NOTICES:],
+        "notices": shown_events(report.events),
         "held_out": [row for change in report.summary.changes for row in _rate_rows(change)],
         "sheets": usage_sheets(report),
         "health": _health(report),

@@ -108,8 +108,17 @@ function table() {
   return [details, now => { chart = now; fill(); }];
 }
 
-// A short name stands before its value; where lines have longer ones, their order is that of the runs.
-const named = (name, value) => name && name.length < 9 ? `${name} ${value}` : value;
+// Where there are several lines, each value has its line's look, and a short name; longer ones are those of the runs.
+function read(target, chart, valueOf, before = "") {
+  const several = chart.lines.length > 1, parts = chart.lines.map((line, at) => {
+    const part = document.createElement("span"), key = document.createElement("i"), name = several && line.name.length < 9 ? `${line.name}\u00a0` : "";
+    key.className = `key probe-${line.colour % 8} dash-${line.colour % 4}`;
+    part.append(...(several ? [key] : []), name + words(valueOf(line, at), chart.share).replaceAll(" ", "\u00a0"));
+    return [part, "   "];
+  });
+  target.replaceChildren(before, ...parts.flat().slice(0, -1));
+}
+const newest = line => line.points.at(-1)[1];
 
 // A chart in its place: what it shows can change, and it is destroyed with its listeners.
 function figure(target, first, view) {
@@ -128,14 +137,14 @@ function figure(target, first, view) {
   note.className = "soft note";
   place.after(note);
   target.append(figure);
-  const end = () => chart.lines.map(line => named(line.name, words(line.points.at(-1)[1], chart.share)).replaceAll(" ", "\u00a0")).join("   ");
+  const end = () => read(last, chart, newest);
   const drawn = plot(place, chart, last, end, view, big);
   if (big) caption.append(Object.assign(document.createElement("button"), {type: "button", className: "quiet", textContent: "all of it", title: "ends a zoom, as a double click does", onclick: drawn.whole}));
   function show(now) {
     chart = now;
-    last.textContent = "big" in target.dataset ? "" : end();
+    if (!big) end();
     note.textContent = chart.note || "";
-    place.setAttribute("aria-label", `${chart.title}: ${end()}`);
+    place.setAttribute("aria-label", `${chart.title}: ${chart.lines.map(line => `${line.name} ${words(newest(line), chart.share)}`.trim()).join("   ")}`);
     fill(chart);
   }
   show(chart);
@@ -175,10 +184,12 @@ function plot(place, chart, readout, end, view, big) {
     axes: [{...axis, size: 24, values: (_, ticks) => ticks.map(unit), ...INCREMENTS[view.x]}, {...axis, size: 44, values: (_, ticks) => ticks.map(tick => tick == null ? "" : chart.share ? `${+(100 * tick).toFixed(1)} %` : words(tick, false))}],
     hooks: {draw: [self => drawBars(self, bars)], setCursor: [self => {
       const at = self.cursor.idx;
-      readout.textContent = big ? "" : at == null ? end() : `${view.x} ${unit(self.data[0][at])}: ` + series.map((one, index) => index && one.label ? named(chart.lines.length > 1 ? one.label : "", words(self.data[index][self.cursor.idxs[index]], chart.share)) : "").filter(Boolean).join("   ");
+      if (big) return;
+      if (at == null) end();
+      else read(readout, chart, (_, line) => self.data[places[line]][self.cursor.idxs[places[line]]], `${view.x} ${unit(self.data[0][at])}: `);
     }]},
   };
-  const made = new uPlot(options, columns, place);
+  const places = series.flatMap((one, index) => index && one.label ? [index] : []), made = new uPlot(options, columns, place);
   const observer = new ResizeObserver(() => place.clientWidth && made.setSize({width: place.clientWidth, height}));
   observer.observe(place);
   // New values leave a zoom as it is.

@@ -40,12 +40,31 @@ AT_REST = "() => !document.querySelector('#checked') || document.querySelector('
 """A spec has been checked and planned: axe cannot examine elements that are replaced meanwhile."""
 
 
+UNREADABLE = """() => {
+  const meet = (a, b, near, far) => Math.min(a[far], b[far]) - Math.max(a[near], b[near]);
+  const over = (a, b) => meet(a, b, "left", "right") > 1 && meet(a, b, "top", "bottom") > 3;
+  const texts = [...document.querySelectorAll("svg")].map(drawing => [...drawing.querySelectorAll("text")]);
+  const laid = texts.flatMap(all => all.filter((one, at) => all.slice(0, at).some(
+    other => over(one.getBoundingClientRect(), other.getBoundingClientRect()))));
+  const pen = document.createElement("canvas").getContext("2d");
+  const fields = [...document.querySelectorAll("main input[placeholder]")].filter(one => one.clientWidth);
+  const cut = fields.filter(one => {
+    const style = getComputedStyle(one), sides = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight);
+    pen.font = style.font;
+    return pen.measureText(one.placeholder).width > one.clientWidth - sides + 1;
+  });
+  return [...laid.map(one => one.textContent), ...cut.map(one => one.placeholder)];
+}"""
+"""Words of drawings that lie on each other, and words in empty fields that are cut."""
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_asks_no_other_host_and_axe_finds_nothing_serious_in_it(visit, name):
     page = visit(PAGES[name])
     page.wait_for_load_state()
     page.wait_for_function(AT_REST)
     assert page.locator("main").count() == 1
+    assert page.evaluate(UNREADABLE) == []
     if AXE.exists():
         page.evaluate(AXE.read_text())
         assert _violations(page, "{resultTypes: ['violations']}") == []

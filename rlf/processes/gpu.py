@@ -1,4 +1,4 @@
-"""How busy a GPU is, and what all programs hold of its memory: what `nvidia-smi` prints, once a second."""
+"""How busy GPUs are, and what all programs hold of their memory: what `nvidia-smi` prints, once a second."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from contextlib import suppress
 from functools import cache
 from statistics import fmean
 
-import torch
-
 from rlf.processes.child import start_apart
 
 _QUERY = ["--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits", "--loop=1"]
@@ -18,12 +16,13 @@ _MIB = 2**20
 
 
 class GpuWatch:
-    """Reads one GPU in a thread, until it is closed; nothing where there is no `nvidia-smi`."""
+    """Reads GPUs in a thread, until it is closed; nothing where there is no `nvidia-smi`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, names: str) -> None:
+        """Begins to read those with these numbers or UUIDs, separated by commas."""
         self._seen: list[tuple[float, float]] = []
         self._child: subprocess.Popen[bytes] | None = None
-        command = ["nvidia-smi", f"--id={name}", *_QUERY]
+        command = ["nvidia-smi", f"--id={names}", *_QUERY]
         with suppress(OSError):  # this process may end without closing it: its next line then ends it by SIGPIPE
             self._child = start_apart(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             self._thread = threading.Thread(target=self._read, daemon=True)
@@ -38,7 +37,7 @@ class GpuWatch:
                     self._seen.append((busy / 100, held * _MIB))
 
     def take(self) -> dict[str, float]:
-        """Metrics of the time since they were last taken; empty where nothing was read."""
+        """Metrics of the time since they were last taken, of all together; empty where nothing was read."""
         seen, self._seen = self._seen, []
         if not seen:
             return {}
@@ -53,8 +52,8 @@ class GpuWatch:
 
 
 @cache
-def watch_gpu(device: torch.device) -> GpuWatch:
-    """The watch of a device, begun by the first call and kept until the process ends."""
-    watch = GpuWatch(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+def watch_gpu(name: str) -> GpuWatch:
+    """The watch of a GPU, begun by the first call and kept until the process ends."""
+    watch = GpuWatch(name)
     atexit.register(watch.close)
     return watch

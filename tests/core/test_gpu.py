@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.engines.local.gpu import GpuWatch
+from rlf.processes.gpu import GpuWatch
 
 
 @pytest.fixture
