@@ -13,10 +13,13 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import yaml
 
 import rlf
+from rlf.cli.arguments import split_arguments
 from rlf.core.callables import load_callable
 from rlf.python.mappings import name_function
+from rlf.spec import load_spec
 from rlf.types.events import RunStatus, StepFinished
 
 SPEC = """
@@ -262,6 +265,66 @@ def test_a_prompt_is_rendered_and_a_turn_is_parsed(project):
 def test_rewards_are_tried(project):
     trials = rlf.try_rewards("spec.yaml")
     assert {trial.term for trial in trials} == {"exact"} and all(not trial.shortfalls for trial in trials)
+
+
+def _serve(spec, folder):
+    """The spec that the process of `rlf serve` reads; the process itself is that of the guide's example."""
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(_StartedError) as started:
+        patched.setattr("rlf.apps.serve.python.start_apart", _StartedError.of)
+        rlf.serve("builtin:tiny", spec, runs_folder=folder).__enter__()
+    words = [word for word in started.value.args[0] if word.endswith(".yaml") or "=" in word]
+    return load_spec(*split_arguments(words)).spec
+
+
+class _StartedError(Exception):
+    @classmethod
+    def of(cls, command, **_):
+        raise cls(command)
+
+
+_WITH_SPEC = {
+    "check": lambda spec, run, folder: rlf.check(spec, runs_folder=folder).ok,
+    "plan_run": lambda spec, run, folder: rlf.plan_run(spec, runs_folder=folder).to_json()["plan_hash"],
+    "run": lambda spec, run, folder: rlf.run(spec, {"train.steps": 1}, runs_folder=folder).plan_hash,
+    "sweep": lambda spec, run, folder: (
+        rlf.sweep(spec, {"seed": [3]}, {"train.steps": 1}, runs_folder=folder)[0].plan_hash
+    ),
+    "evaluate": lambda spec, run, folder: (
+        rlf.load_run(
+            rlf.evaluate("builtin:tiny", spec, data="questions.csv", greedy=True, runs_folder=folder).rows[0].run_id,
+            runs_folder=folder,
+        ).spec
+    ),
+    "serve": lambda spec, run, folder: _serve(spec, folder),
+    "load_tools": lambda spec, run, folder: rlf.load_tools(spec, runs_folder=folder)[0].to_json(),
+    "try_tools": lambda spec, run, folder: [trial.ok for trial in rlf.try_tools(spec, runs_folder=folder)],
+    "try_rewards": lambda spec, run, folder: [
+        (trial.term, trial.what, trial.value) for trial in rlf.try_rewards(spec, runs_folder=folder)
+    ],
+    "score": lambda spec, run, folder: [each.reward for each in rlf.score(run.scored(), spec, runs_folder=folder)],
+}
+
+
+def test_every_function_of_a_spec_is_tried_with_a_mapping():
+    annotated = {name: getattr(getattr(rlf, name), "__annotations__", {}) for name in rlf.__all__}
+    assert sorted(name for name, of in annotated.items() if "Spec" in of.values()) == sorted(_WITH_SPEC)
+    assert not [name for name, of in annotated.items() if "Files" in of.values()]
+
+
+@pytest.mark.parametrize("name", _WITH_SPEC)
+def test_a_spec_is_a_path_or_a_mapping(project, trained, name):
+    Path("questions.csv").write_text("question,answer\nWhere was Bednox born?,Tukkes\n")
+    whole = yaml.safe_load(SPEC)
+    call, folder = _WITH_SPEC[name], project / "runs"
+    by_path = call("spec.yaml", trained[0], folder)
+    assert by_path and call({"extends": "spec.yaml"}, trained[0], folder) == by_path
+    assert call(whole, trained[0], folder) == by_path
+
+
+def test_the_values_of_a_sweep_are_a_list(project):
+    for values in (3, "grpo"):
+        with pytest.raises(rlf.RlfError, match=rf"seed: got {values!r}; expected the list .*\[{values!r}\]"):
+            rlf.sweep("spec.yaml", {"seed": values})
 
 
 def test_overrides_that_are_one_text_are_refused(project):

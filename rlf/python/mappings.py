@@ -9,7 +9,7 @@ import inspect
 import json
 import symtable
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from types import ModuleType
@@ -78,12 +78,22 @@ def name_function(function: Callable[..., Any], runs_folder: Path) -> str:
         return f"{function.__module__}:{name}"
     parts: dict[str, str] = {}
     _add_part(name, function, name, parts)
-    text = "\n\n".join(parts.values()) + "\n"
-    file = runs_folder / FOLDER / f"{name}_{hash_json(text)[:12]}.py"
+    file = _keep_text("\n\n".join(parts.values()) + "\n", f"{name}_", ".py", runs_folder)
+    return f"{file}:{name}"
+
+
+def write_base(files: Sequence[Path], runs_folder: Path) -> Path:
+    """A spec that extends files and says nothing else: a mapping as overrides of it is a spec by itself."""
+    text = json.dumps({"extends": [str(file.absolute()) for file in files]} if files else {})
+    return _keep_text(text + "\n", "base_", ".yaml", runs_folder)
+
+
+def _keep_text(text: str, before: str, suffix: str, runs_folder: Path) -> Path:
+    file = runs_folder / FOLDER / f"{before}{hash_json(text)[:12]}{suffix}"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, text)
-    return f"{file}:{name}"
+    return file
 
 
 def _is_importable(value: Any) -> bool:

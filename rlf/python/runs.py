@@ -327,6 +327,9 @@ def sweep(
 
     folder = Path(runs_folder)
     files, texts = to_command(spec, overrides, folder)
+    for key, values in grid.items():
+        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+            raise RlfError(f"{key}: got {values!r}; expected the list of its values. Write e.g. [{values!r}].")
     axes = [[to_texts({key: value}, folder)[0] for value in values] for key, values in grid.items()]
     members = [tuple(member) for member in product(*axes)]
     watcher = Watcher(_make_view(on_event), lambda member: None, lambda member, outcome: None)

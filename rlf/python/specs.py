@@ -20,8 +20,6 @@ from rlf.spec.layers import absolute
 if TYPE_CHECKING:
     from rlf.runs.planning import PlanReport
 
-# From what people write in Python to what a command is given.
-
 DEFAULT_RUNS = "runs"
 AnyPath = str | PathLike[str]
 Files = AnyPath | Sequence[AnyPath]
@@ -45,12 +43,23 @@ def to_paths(files: Files) -> list[Path]:
     return [Path(files)] if isinstance(files, str | PathLike) else [Path(file) for file in files]
 
 
-def to_command(spec: Spec, overrides: Overrides, runs_folder: AnyPath) -> tuple[list[Path], list[str]]:
-    """Files and overrides as a command line has them; a spec that is a mapping is overrides, of what it `extends`."""
+def to_command(
+    spec: Spec, overrides: Overrides, runs_folder: AnyPath, *, in_file: bool = False
+) -> tuple[list[Path], list[str]]:
+    """Files and overrides as a command line has them; a spec that is a mapping is overrides, of what it `extends`.
+
+    Args:
+        in_file: whether a mapping is given a file, for commands that read something else where no file is named.
+    """
+    texts = to_texts(overrides, runs_folder)
     if not isinstance(spec, Mapping):
-        return to_paths(spec), to_texts(overrides, runs_folder)
-    rest = {key: value for key, value in spec.items() if key != "extends"}
-    return to_paths(spec.get("extends", ())), [*to_texts(rest, runs_folder), *to_texts(overrides, runs_folder)]
+        return to_paths(spec), texts
+    files = to_paths(spec.get("extends", ()))
+    if in_file:
+        from rlf.python.mappings import write_base
+
+        files = [write_base(files, Path(runs_folder))]
+    return files, to_texts({key: value for key, value in spec.items() if key != "extends"}, runs_folder) + texts
 
 
 def to_texts(overrides: Overrides, runs_folder: AnyPath = DEFAULT_RUNS) -> list[str]:

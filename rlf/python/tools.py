@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from rlf.core.plain_json import Jsonable
 from rlf.core.text import clean_value
-from rlf.python.specs import Files, as_command, to_paths
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_command
 from rlf.runs import tools as load
 from rlf.tools import ToolDeclaration
 from rlf.tools.execution.executor import Executor
@@ -73,11 +73,11 @@ class Tool(Jsonable):
         return self.declaration.description_for_model
 
 
-def load_tools(files: Files = ()) -> list[Tool]:
-    """The tools of specs and tool files, each once; of every file in `tool_specs` when none is named.
+def load_tools(spec: Spec = (), *, runs_folder: AnyPath = DEFAULT_RUNS) -> list[Tool]:
+    """The tools of a spec, or of several and of tool files, each once; without any, of every file in `tool_specs`.
 
     Raises:
         SpecError: with every fault of every file.
     """
     with as_command():
-        return [Tool.of(tool) for tool in load.load_tools(to_paths(files))]
+        return [Tool.of(tool) for tool in load.load_tools(*to_command(spec, (), runs_folder, in_file=True))]

@@ -38,13 +38,13 @@ class RewardFile:
 
 
 def load_rewards(
-    files: Sequence[Path], texts: Mapping[Path, str] | None = None, overrides: Sequence[str] = ()
+    files: Sequence[Path], overrides: Sequence[str] = (), texts: Mapping[Path, str] | None = None
 ) -> list[RewardFile]:
     """The terms of specs and reward files; of every file in `reward_specs` when none is named.
 
     Args:
-        texts: what is read in place of files, by absolute path.
         overrides: of the specs.
+        texts: what is read in place of files, by absolute path.
 
     Raises:
         SpecError: with every fault of every file.

@@ -21,40 +21,29 @@ from rlf.spec.nodes import UNREADABLE, Node, plain
 from rlf.spec.paths import resolve_callables, resolve_tool_files
 from rlf.spec.validate import names_server, tools_of
 from rlf.tools import ToolDeclaration
-from rlf.tools.validate import ArgumentCheck
-
-__all__ = [
-    "ToolDeclaration",
-    "describe_arguments",
-    "holds_spec",
-    "load_tools",
-    "refuse_overrides",
-    "tool_named",
-    "tools_of_files",
-]
 
 _FOLDER = Path("tool_specs")
 _TOOL_KEYS = ("inputSchema", "target")
 
 
 def load_tools(
-    files: Sequence[Path], texts: Mapping[Path, str] | None = None, overrides: Sequence[str] = ()
+    files: Sequence[Path], overrides: Sequence[str] = (), texts: Mapping[Path, str] | None = None
 ) -> list[ToolDeclaration]:
     """The tools of specs and tool files, each once; of every file in `tool_specs` when none is named.
 
     Args:
-        texts: what is read in place of files, by absolute path.
         overrides: of the specs.
+        texts: what is read in place of files, by absolute path.
 
     Raises:
         SpecError: with every fault of every file.
         RlfError: no tool is found.
     """
-    return [tool for _, tool in tools_of_files(files, texts, overrides)]
+    return [tool for _, tool in tools_of_files(files, overrides, texts)]
 
 
 def tools_of_files(
-    files: Sequence[Path], texts: Mapping[Path, str] | None = None, overrides: Sequence[str] = ()
+    files: Sequence[Path], overrides: Sequence[str] = (), texts: Mapping[Path, str] | None = None
 ) -> list[tuple[Path, ToolDeclaration]]:
     """The same, each with the file that was named for it. What imported modules print goes to stderr."""
     forget_edited()
@@ -85,14 +74,8 @@ def tool_named(tools: Sequence[ToolDeclaration], name: str) -> ToolDeclaration:
     return found[0]
 
 
-def describe_arguments(tool: ToolDeclaration) -> str:
-    """A tool's arguments in a line."""
-    return ArgumentCheck(tool.input_schema).expected()
-
-
 def holds_spec(file: Path) -> bool:
     """Whether a file that `load_tools` has read is a spec, and not one tool or MCP's servers."""
-
     root = Reading().read(absolute(file, Path.cwd()), "tool", None)
     return root is not None and not any(key in root.mapping for key in _TOOL_KEYS) and not names_server(root)
 
@@ -108,21 +91,17 @@ def _load_tool_file(file: Path, texts: Mapping[Path, str], overrides: Sequence[s
     root = reading.read(absolute(file, Path.cwd()), "tool", None)
     if root is None:
         raise SpecError(reading.faults)
-    if any(key in root.mapping for key in _TOOL_KEYS):
-        refuse_overrides(file, overrides)
-        root = reading.with_agents_tools(root, (absolute(file, Path.cwd()),))
-        if reading.faults:
-            raise SpecError(reading.faults)
-        return _declared_tools(root)
-    if names_server(root):
-        refuse_overrides(file, overrides)
-        return _declared_tools(root)
-    return load_spec([file], overrides, texts).spec.tools
+    if not any(key in root.mapping for key in _TOOL_KEYS) and not names_server(root):
+        return load_spec([file], overrides, texts).spec.tools
+    refuse_overrides(file, overrides)
+    root = reading.with_agents_tools(root, (absolute(file, Path.cwd()),))
+    if reading.faults:
+        raise SpecError(reading.faults)
+    return _declared_tools(root)
 
 
 def _declared_tools(root: Node) -> list[ToolDeclaration]:
     """The tool that a file declares, or those of the MCP servers that it names."""
-
     faults: list[Fault] = []
     item = interpolate(with_variables(root), faults)
     faults += literal_keys_of(item)

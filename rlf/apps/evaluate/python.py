@@ -10,7 +10,7 @@ from rlf.apps.evaluate.prepare import EvaluationOptions
 from rlf.apps.evaluate.run import Shown
 from rlf.core import process as stops
 from rlf.python.runs import Run
-from rlf.python.specs import DEFAULT_RUNS, AnyPath, Files, Overrides, as_command, to_paths, to_texts
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Overrides, Spec, as_command, to_command
 from rlf.reports.evaluations import EvaluationReport, read_evaluations
 from rlf.runs.place import open_reader
 from rlf.runs.targets import endpoint_of
@@ -19,7 +19,7 @@ from rlf.types import RunStatus
 
 def evaluate(
     targets: str | Run | Sequence[str | Run] = (),
-    spec: Files = (),
+    spec: Spec = (),
     overrides: Overrides = (),
     *,
     endpoint: str | None = None,
@@ -52,9 +52,9 @@ def evaluate(
     several, folder = [targets] if isinstance(targets, str | Run) else targets, Path(runs_folder)
     names = [target.id if isinstance(target, Run) else target for target in several]
     served = endpoint_of(endpoint, model, api_key_env)
-    changes = tuple(to_texts(overrides))
+    files, changes = to_command(spec, overrides, folder, in_file=True)
     asked = EvaluationOptions(
-        tuple(to_paths(spec)), changes, data, num_samples, temperature, greedy, limit, max_concurrency
+        tuple(files), tuple(changes), data, num_samples, temperature, greedy, limit, max_concurrency
     )
     with as_command(), stops.heeded():
         done = running.evaluate(

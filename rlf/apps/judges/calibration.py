@@ -245,8 +245,8 @@ def _class_of(term: JudgeTerm, value: float, threshold: float) -> str:
 
 def judge_in(files: Sequence[Path], overrides: Sequence[str], name: str | None) -> tuple[JudgeTerm, int]:
     """The judge of a spec or reward file, and the seed. Raises RlfError where there is none, or several and no name."""
-    loaded = load_rewards(files, overrides=overrides)
-    judges = {term.name: (term, each.seed) for each in loaded for term in each.terms if isinstance(term, JudgeTerm)}
+    terms = [(term, each.seed) for each in load_rewards(files, overrides) for term in each.terms]
+    judges = {term.name: (term, seed) for term, seed in terms if isinstance(term, JudgeTerm)}
     if name is None and len(judges) == 1:
         return next(iter(judges.values()))
     if name not in judges:

@@ -69,8 +69,7 @@ def serve_tools(
     from rlf.apps.offer.tools import serve_http, serve_stdio
     from rlf.runs.tools import load_tools
 
-    paths, overrides = split_arguments(files or (), need_file=bool(files))
-    tools = load_tools(paths, overrides=overrides)
+    tools = load_tools(*split_arguments(files or (), need_file=bool(files)))
     if mcp == "stdio":
         asyncio.run(serve_stdio(tools))
     else:

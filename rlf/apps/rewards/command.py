@@ -53,8 +53,7 @@ def list_rewards(
         rows = ((Text(kind.name, "bold"), "rule" if kind.is_rule else "kind", kind.text) for kind in known)
         return print_result("rewards list", known, as_json, plain_table(("name", "is a", "value"), rows))
     with announced(no_import=no_import):
-        paths, overrides = split_arguments(files or (), need_file=bool(files))
-        found = describe_terms(load_rewards(paths, overrides=overrides))
+        found = describe_terms(load_rewards(*split_arguments(files or (), need_file=bool(files))))
     terms = (
         (str(each.file), Text(each.name, "bold"), each.kind, each.weight, each.gate, str(each.num_tests), each.text)
         for each in found
@@ -105,8 +104,7 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
     from rlf.apps.rewards.scoring import first_row, try_rewards
     from rlf.runs.rewards import load_rewards
 
-    paths, overrides = split_arguments(files or (), need_file=bool(files))
-    loaded = load_rewards(paths, overrides=overrides)
+    loaded = load_rewards(*split_arguments(files or (), need_file=bool(files)))
     for file in loaded:
         if (row := first_row(file)) is not None and any(not term.tests for term in file.terms):
             question = visible(row.question[:60])

@@ -7,22 +7,24 @@ from collections.abc import Sequence
 
 from rlf.apps.rewards import scoring
 from rlf.apps.rewards.examples import Trial
-from rlf.python.specs import Files, as_command, to_paths
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_command
 from rlf.runs.rewards import load_rewards
 from rlf.types import Scored, Trajectory
 
 
-def try_rewards(files: Files = ()) -> list[Trial]:
+def try_rewards(spec: Spec = (), *, runs_folder: AnyPath = DEFAULT_RUNS) -> list[Trial]:
     """Tries terms on their `tests:` and on gold, empty, malformed and long trajectories.
 
     Args:
-        files: specs and reward files; without any, every file in `reward_specs`.
+        spec: a spec, or several and reward files; without any, every file in `reward_specs`.
     """
     with as_command():
-        return asyncio.run(scoring.try_rewards(load_rewards(to_paths(files))))
+        return asyncio.run(scoring.try_rewards(load_rewards(*to_command(spec, (), runs_folder, in_file=True))))
 
 
-def score(trajectories: Sequence[Trajectory | Scored], rewards: Files, *, step: int = 1) -> list[Scored]:
+def score(
+    trajectories: Sequence[Trajectory | Scored], rewards: Spec, *, step: int = 1, runs_folder: AnyPath = DEFAULT_RUNS
+) -> list[Scored]:
     """Scores trajectories with the terms of a spec, or of reward files taken together.
 
     Args:
@@ -31,4 +33,5 @@ def score(trajectories: Sequence[Trajectory | Scored], rewards: Files, *, step: 
     """
     plain = [each.trajectory if isinstance(each, Scored) else each for each in trajectories]
     with as_command():
-        return asyncio.run(scoring.score(load_rewards(to_paths(rewards)), plain, step=step))
+        terms = load_rewards(*to_command(rewards, (), runs_folder, in_file=True))
+        return asyncio.run(scoring.score(terms, plain, step=step))

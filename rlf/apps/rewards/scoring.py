@@ -307,7 +307,7 @@ def describe_golds(files: Sequence[Path], overrides: Sequence[str]) -> ShownRewa
     try:
         spec = rescoring_spec(files, overrides)
     except SpecError:
-        load_rewards(files, overrides=overrides)  # raises again, but for a file that declares a term
+        load_rewards(files, overrides)  # raises again, but for a file that declares a term
         raise RlfError(
             f"{files[0]}: declares a term and no data, so there are no golds to read. Name a spec."
         ) from None

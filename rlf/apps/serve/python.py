@@ -16,7 +16,7 @@ from rlf.core.errors import RlfError
 from rlf.processes import supervise
 from rlf.processes.child import start_apart
 from rlf.python.runs import Run
-from rlf.python.specs import DEFAULT_RUNS, AnyPath, Overrides, Spec, to_command, to_texts
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Overrides, Spec, to_command
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def serve(
         RlfError: it is no model, its spec is wrong, or the port is in use.
     """
     name, folder = (target.id, target.runs_folder) if isinstance(target, Run) else (target, Path(runs_folder))
-    files, texts = to_command(spec, overrides, folder) if spec else ([], to_texts(overrides, folder))
+    files, texts = to_command(spec, overrides, folder, in_file=True)
     command = [sys.executable, "-m", "rlf", "serve", name, *map(str, files), *texts]
     command += ["--port", str(port), "--runs", str(folder), "--json", *(["--agent"] if agent else [])]
     keyed = os.environ | ({} if api_key is None else {"RLF_API_KEY": api_key})  # not an argument, which all users see

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rlf.apps.tools.trials import ToolTrial
     from rlf.python.tools import Tool
-    from rlf.runs.tools import ToolDeclaration
+    from rlf.tools import ToolDeclaration
 
 T = TypeVar("T")
 ToolName = Annotated[str, typer.Argument(metavar="NAME", help="The tool's name.", autocompletion=complete_tool)]
@@ -37,8 +37,7 @@ def list_tools(files: ToolFiles = None, no_import: NoImport = False, as_json: As
     from rlf.runs.tools import tools_of_files
 
     with announced(no_import=no_import):
-        paths, overrides = split_arguments(files or (), need_file=bool(files))
-        found = tools_of_files(paths, overrides=overrides)
+        found = tools_of_files(*split_arguments(files or (), need_file=bool(files)))
     print_result("tools list", [Tool.of(tool, file=file) for file, tool in found], as_json, lambda: _list_tools(found))
 
 
@@ -61,7 +60,7 @@ def show_tool(name: ToolName, files: ToolFiles = None, no_import: NoImport = Fal
 
     with announced(no_import=no_import):
         paths, overrides = split_arguments(files or (), need_file=bool(files))
-        tool = tool_named(load_tools(paths, overrides=overrides), name)
+        tool = tool_named(load_tools(paths, overrides), name)
         shown = Tool.of(tool, prompts=tuple(render_tool(name, file, overrides) for file in paths if holds_spec(file)))
     print_result("tools show", shown, as_json, lambda: _print_tool(shown))
 
@@ -98,8 +97,7 @@ def test_tools(
     from rlf.apps.tools.trials import refuse_failed, try_tools
     from rlf.runs.tools import load_tools
 
-    paths, overrides = split_arguments(files or (), need_file=bool(files))
-    tools = load_tools(paths, overrides=overrides)
+    tools = load_tools(*split_arguments(files or (), need_file=bool(files)))
     if call is not None:
         _run_call(tools, *call, as_json=as_json)
         return
@@ -132,8 +130,7 @@ def bench_one(
     from rlf.apps.tools.trials import bench_tool
     from rlf.runs.tools import load_tools, tool_named
 
-    paths, overrides = split_arguments(files or (), need_file=bool(files))
-    tool = tool_named(load_tools(paths, overrides=overrides), name)
+    tool = tool_named(load_tools(*split_arguments(files or (), need_file=bool(files))), name)
     given = None if arguments is None else _parse_arguments(arguments, "--arguments")
     found = _run_redirected(bench_tool(tool, given, concurrency=concurrency, num_calls=num_calls))
     report = found.report
@@ -238,6 +235,6 @@ def _parse_arguments(text: str, option: str = "--call", example: Mapping[str, An
 
 
 def _show_arguments(tool: ToolDeclaration) -> str:
-    from rlf.runs.tools import describe_arguments
+    from rlf.tools.validate import ArgumentCheck
 
-    return visible(describe_arguments(tool))
+    return visible(ArgumentCheck(tool.input_schema).expected())

@@ -6,14 +6,14 @@ import asyncio
 
 from rlf.apps.tools import trials
 from rlf.apps.tools.trials import ToolTrial
-from rlf.python.specs import Files, as_command, to_paths
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_command
 from rlf.runs import tools as load
 
 
-def try_tools(files: Files = ()) -> list[ToolTrial]:
+def try_tools(spec: Spec = (), *, runs_folder: AnyPath = DEFAULT_RUNS) -> list[ToolTrial]:
     """Dry runs: each tool is opened, its examples are run, then a fault drill. What falls short is in the results.
 
     A Python function without an example is called with arguments made from its schema.
     """
     with as_command():
-        return asyncio.run(trials.try_tools(load.load_tools(to_paths(files))))
+        return asyncio.run(trials.try_tools(load.load_tools(*to_command(spec, (), runs_folder, in_file=True))))

@@ -65,7 +65,7 @@ def _check_part(part: str, file: Path, text: str | None) -> Check:
 
     texts = {} if text is None else {absolute(file, Path.cwd()): text}
     try:
-        load.load_tools([file], texts) if part == "tool_specs" else load_rewards([file], texts)
+        load.load_tools([file], texts=texts) if part == "tool_specs" else load_rewards([file], texts=texts)
     except SpecError as error:
         return Check(error.faults)
     return Check((), name=file.stem)
