@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from rlf.types import Trajectory
-
 from ...reports.synthetic import run_record
 
 RUN = f"/api/v1/runs/{run_record().id}"
@@ -107,8 +105,8 @@ def test_what_is_not_there_is_missing(client, place):
 def test_a_page_shows_what_the_calls_of_an_agent_continue(client, monkeypatch):
     place = f"/runs/{run_record().id}/t/train/1/0"
     assert ">contexts<" not in client.get(place).text
-    words = property(lambda one: ["", *["continues turn 1 & <more>"] * (len(one.turns) - 1)])
-    monkeypatch.setattr(Trajectory, "links", words)
+    words = lambda one: ["", *["continues turn 1 & <more>"] * (len(one.turns) - 1)]  # noqa: E731
+    monkeypatch.setattr("rlf.apps.web.pages.trajectories.show_links", words)
     page = client.get(place).text
     assert ">contexts<" in page
     assert '<a href="#turn-2">turn 2</a> <span class="soft">continues turn 1 &amp; &lt;more&gt;</span>' in page

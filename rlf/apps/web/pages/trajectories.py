@@ -29,6 +29,7 @@ from rlf.apps.web.trajectories import (
 )
 from rlf.core.errors import RlfError
 from rlf.lineage.records import TRAIN, TrajectoryOrder
+from rlf.reports.trajectory import show_links
 from rlf.rewards.judging.drift import LABELS, label_id
 from rlf.runs.place import Reader
 from rlf.types import FailureClass, Outcome
@@ -179,6 +180,7 @@ def show_trajectory(
         "stored": found.stored,
         "one": found.stored.summary,
         "side": found.side,
+        "links": show_links(trajectory),
         "system": found.side.opening or system,
         "tools": [tool for tool in run.record.plan.get("spec", {}).get("tools", ()) if not tool.get("hidden")],
         "group": found.group,

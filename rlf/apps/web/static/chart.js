@@ -51,7 +51,7 @@ function align(whole, view = PLAIN) {
   for (const line of chart.lines) {
     const stroke = resolve(`probe-${line.colour % 8}`), at = new Map(line.points), low = new Map(line.band.map(([x, y]) => [x, y])), high = new Map(line.band.map(([x, , y]) => [x, y]));
     columns.push(xs.map(x => at.get(x) ?? null));
-    if (line.faint) { series.push({label: "", stroke: alpha(stroke, .3), width: 1, spanGaps: true, points: {show: false}, class: "edge"}); continue; }
+    if (line.faint) { series.push({faint: true, label: "", stroke: alpha(stroke, .3), width: 1, spanGaps: true, points: {show: false}, class: "edge"}); continue; }
     series.push({label: line.name || chart.title, stroke, width: 1.75, dash: DASHES[line.colour % 4], spanGaps: true, points: {show: () => line.points.length < 30, size: 4, fill: stroke}, value: (_, value) => words(value, chart.share)});
     if (line.band.length) {
       const edge = {show: true, stroke: "transparent", width: 0, points: {show: false}, spanGaps: true, label: "", class: "edge"};
@@ -159,6 +159,14 @@ function draw(target, charts, force) {
   shown.set(target, {shape, figures: charts.map(chart => figure(target, chart, view))});
 }
 
+// A line that is hidden takes along what belongs to it: its raw values before it, its intervals behind it.
+function hideParts(self, index, {show}) {
+  if (index == null || show == null || !self.series[index].label) return;
+  const raw = self.series.at(index - 1), own = raw.faint ? [index - 1] : [];
+  for (let at = index + 1; self.series[at] && !self.series[at].label && !self.series[at].faint; at++) own.push(at);
+  for (const at of own) self.setSeries(at, {show});
+}
+
 // The value of a line nearest to where one points: lines of several runs have no moments in common.
 function nearest(self, index, hovered) {
   const values = self.data[index];
@@ -182,7 +190,7 @@ function plot(place, chart, readout, end, view, big) {
     cursor: {points: {size: 6}, y: big, sync: {key: "steps"}, dataIdx: nearest, drag: {x: true, y: big, uni: 24}},
     scales: {x: {time: false}, y: view.log ? {distr: 3} : chart.share && !big ? {range: [0, 1]} : {}},
     axes: [{...axis, size: 24, values: (_, ticks) => ticks.map(unit), ...INCREMENTS[view.x]}, {...axis, size: 44, values: (_, ticks) => ticks.map(tick => tick == null ? "" : chart.share ? `${+(100 * tick).toFixed(1)} %` : words(tick, false))}],
-    hooks: {draw: [self => drawBars(self, bars)], setCursor: [self => {
+    hooks: {draw: [self => drawBars(self, bars)], setSeries: [hideParts], setCursor: [self => {
       const at = self.cursor.idx;
       if (big) return;
       if (at == null) end();
