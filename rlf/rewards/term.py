@@ -217,7 +217,8 @@ class Success(StrictModel, allow_inf_nan=False):
 def check_order(bounds: tuple[float, float]) -> tuple[float, float]:
     """A range, whose lower bound is first."""
     if not bounds[0] < bounds[1]:
-        raise wrong_value(f"got [{bounds[0]:g}, {bounds[1]:g}]; expected the lower bound first. Swap them.")
+        cure = "Swap them." if bounds[0] > bounds[1] else "Write two numbers that differ."
+        raise wrong_value(f"got [{bounds[0]:g}, {bounds[1]:g}]; expected the lower bound first. {cure}")
     return bounds
 
 

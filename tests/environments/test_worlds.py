@@ -6,8 +6,9 @@ import pytest
 
 from rlf.environments import EnvSpec, WorldPool
 from rlf.rollout import Prefix
+from rlf.rollout.loop import with_observation
 from rlf.tools.execution import executor
-from rlf.types import Outcome, Phase, StopReason
+from rlf.types import Message, Outcome, Phase, StopReason
 
 from .conftest import STOP, call, world
 from .worlds import Slow
@@ -26,6 +27,10 @@ def test_calls_of_a_trajectory_share_a_state_that_the_world_scores(played):
 def test_the_worlds_first_words_end_the_prompts_user_message(played, tokenizer):
     _, policy = played(world("Counter"), [f"Done.{STOP}"])
     assert "Go.\n\nCount to 3.<|im_end|>" in tokenizer.decode(policy.requests[0].tokens)
+    system, said = Message("system", "Go."), Message("user", "Count to 3.")
+    assert with_observation((system,), "Count to 3.") == (system, said) and with_observation((), "Count to 3.") == (
+        said,
+    )
 
 
 def test_worlds_of_two_trajectories_share_nothing(played):

@@ -391,6 +391,13 @@ def test_terms_that_do_not_hang_together_are_refused_by_name() -> None:
         RewardFunction([term("length", when={"term": "right"})], CONTEXT)
 
 
+def test_a_gate_may_open_at_the_highest_value_alone(trajectory: Any) -> None:
+    terms = [term("exact_match"), term("length", when={"term": "exact_match", "at_least": 1})]
+    assert by_name(score(trajectory("x", "x"), *terms))["length"].state is ScoreState.SCORED
+    with pytest.raises(RlfError, match=r"got 1\.01, but the values of 'exact_match' lie between 0 and 1"):
+        RewardFunction([terms[0], term("length", when={"term": "exact_match", "at_least": 1.01})], CONTEXT)
+
+
 def test_terms_that_wait_for_each_other_are_refused_by_their_circle() -> None:
     gated = [says("a", when={"term": "b", "at_least": 1}), says("b", when={"term": "a", "at_least": 1})]
     with pytest.raises(RlfError, match=r"in a circle: (a -> b -> a|b -> a -> b)\."):

@@ -8,7 +8,7 @@ import pytest
 
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
-from rlf.training.counting import SAMPLER, broken_trajectory, counts, find_cause
+from rlf.training.counting import SAMPLER, broken_trajectory, choose_tries, counts, find_cause
 from rlf.training.evaluation import step_metrics
 from rlf.types import (
     CallRecord,
@@ -31,6 +31,13 @@ def test_a_trajectory_counts_with_a_reward_and_a_sampled_token() -> None:
     assert counts(scored("a", 0.0))
     assert not counts(scored("a", None))
     assert not counts(scored("a", 1.0, sampled=0))
+
+
+def test_of_several_tries_of_a_rollout_the_first_with_a_reward_is_taken() -> None:
+    missed, later, won, again = scored("a", None), scored("a", None), scored("a", 0.0), scored("a", 1.0)
+    other = scored("b", None)
+    assert choose_tries([missed, other, later, won, again]) == [won, other]
+    assert choose_tries([missed, later]) == [missed]
 
 
 def test_what_broke_a_trajectory_is_named() -> None:
