@@ -194,16 +194,21 @@ def find_causes(
 ) -> Iterator[Cause]:
     """The likely causes, the ones that explain others first.
 
-    Trajectories without a reward have not failed: they are a cause, and show no other. Golds and rewards are none once
-    a step had a signal by them.
+    Trajectories without a reward have not failed: they are a cause, and show no other but by their calls, for which
+    they may have none. Golds and rewards are no cause once a step had a signal by them.
     """
     places = [k for k, item in enumerate(scored) if item.reward is not None]
     counted = [scored[k] for k in places]
+    unscored = [item.trajectory for item in scored if item.reward is None]
+    num_callers = sum(bool(each.calls) for each in unscored)
     found = list(_why_not_scored(scored, setting))
+    if (tools := _tools_fail(scored, setting)) is not None:
+        found.insert(0 if 2 * num_callers > len(unscored) else len(found), tools)
     if signal is Signal.NO_GROUPS:
         found += [_filtered(counted, setting)]
     elif counted:
-        seen = [cause for check in _CHECKS if (cause := check(counted, setting)) is not None]
+        checks = _CHECKS if num_callers else (_never_called, _never_parsed, *_CHECKS)
+        seen = [cause for check in checks if (cause := check(counted, setting)) is not None]
         kinds = {cause.kind for cause in (*found, *seen)}
         if not any(_successes(counted)) and not kinds & _EXPLAIN_FAILURE and not had_signal:
             cause = _gold_cause(counted, setting) or (None if seen else _too_hard(counted))
@@ -328,12 +333,11 @@ def _filtered(counted: Sequence[Scored], setting: DiagnosisSetting) -> Cause:
         rewards.setdefault(item.trajectory.task.id, []).append(item.reward or 0.0)
     means, bounds = [sum(group) / len(group) for group in rewards.values()], setting.bounds
     num_differ = sum(len(set(group)) > 1 for group in rewards.values())
-    seen = f"dynamic filtering keeps none of {len(means)} groups, of which {num_differ} differ"
+    num_kept = num_differ if bounds is None else sum(bounds[0] < mean < bounds[1] for mean in means)
+    seen = f"dynamic filtering keeps {num_kept or 'none'} of {len(means)} groups, of which {num_differ} differ"
     if bounds is None:
         return Cause(CauseKind.FILTERED, seen, "Write `train.dynamic_filtering: null`.", 0)
-    seen += (
-        f": mean rewards are {min(means):g} to {max(means):g}, and those between {bounds[0]:g} and {bounds[1]:g} stay"
-    )
+    seen += f": mean rewards are {min(means):g} to {max(means):g}; those between {bounds[0]:g} and {bounds[1]:g} stay"
     advice = "Write `dynamic_filtering: {}`, which keeps the groups whose rewards differ, or other bounds."
     return Cause(CauseKind.FILTERED, seen, advice, 0)
 
@@ -360,10 +364,8 @@ def _never_called(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause 
     if _never_parsed(scored, setting) or _hides_calls(scored, setting):
         return None
     seen = f"no trajectory tried to call a tool ({', '.join(setting.tools)})"
-    advice = (
-        "Check with `rlf format show SPEC` that the prompt has the tools; ask for them in the system prompt, or start "
-    )
-    advice += "from a model that calls tools."
+    advice = "Check with `rlf format show SPEC` that the prompt has the tools; ask for them in the system prompt,"
+    advice += " or start from a model that calls tools."
     return Cause(CauseKind.NEVER_CALLED, seen, advice, 0)
 
 
@@ -383,9 +385,8 @@ def _tools_fail(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | 
         return None
     (name, outcome), _ = Counter((r.call.name, r.result.outcome) for _, r in records).most_common(1)[0]
     k, first = next((k, r) for k, r in records if (r.call.name, r.result.outcome) == (name, outcome))
-    seen = (
-        f"none of {len(records)} tool calls gave a result, most of them {name!r}: {outcome}, {quote(first.result.text)}"
-    )
+    seen = f"none of {len(records)} tool calls gave a result, most of them {name!r}: {outcome}, "
+    seen += quote(first.result.text)
     advice = "Write a test of the tool with such arguments and run `rlf tools test FILE`."
     if outcome in (Outcome.INVALID_ARGUMENTS, Outcome.UNKNOWN_TOOL):
         advice = "Look at what the policy writes: names and arguments differ from what the tools declare."
@@ -463,15 +464,7 @@ def _too_hard(scored: Sequence[Scored]) -> Cause | None:
     return Cause(CauseKind.TOO_HARD, seen, advice, found[0])
 
 
-_CHECKS: tuple[Check, ...] = (
-    _same_prompts,
-    _never_called,
-    _never_parsed,
-    _tools_fail,
-    _find_truncation,
-    _out_of_turns,
-    _same_rollouts,
-)
+_CHECKS: tuple[Check, ...] = (_same_prompts, _find_truncation, _out_of_turns, _same_rollouts)
 _EXPLAIN_FAILURE = frozenset(
     {
         CauseKind.NOT_SCORED,

@@ -145,6 +145,15 @@ def test_trajectories_without_a_reward_show_no_cause_but_that() -> None:
     assert kinds(cut_off)[:2] == [CauseKind.TRUNCATED, CauseKind.NOT_SCORED]
 
 
+def test_a_tool_that_fails_comes_before_what_has_no_reward_by_it_and_hides_no_calls() -> None:
+    down = {"reward": None, "success": None, "result": ToolResult(Outcome.UNREACHABLE, "error: no connection")}
+    called, silent = items(**down), [item(number) for number in range(8, 40)]
+    assert kinds(called) == [CauseKind.TOOLS_FAIL, CauseKind.NOT_SCORED]
+    assert kinds([*called, *silent]) == [CauseKind.TOOLS_FAIL]  # not that no trajectory tried to call a tool
+    judged = [item(number, **(down if number < 2 else {"reward": None, "success": None})) for number in range(8)]
+    assert kinds(judged) == [CauseKind.NOT_SCORED, CauseKind.TOOLS_FAIL]
+
+
 def test_golds_and_rewards_are_no_cause_once_there_was_a_signal() -> None:
     hard, constant = items(result=ok("Bitbal lives in Fenpus.")), items(reward=1.0, success=1.0, result=ok("Fenpus"))
     for scored in (hard, constant):

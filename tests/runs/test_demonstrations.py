@@ -1,21 +1,20 @@
 """Runs whose first steps imitate demonstrations."""
 
 import json
-import signal
-import time
-from pathlib import Path
 
 import pytest
 
+from rlf.apps.evaluate.advantage import explain_advantage
+from rlf.apps.keep.verification import verify_folder
 from rlf.core import RlfError, SpecError
 from rlf.lineage import Reader
 from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_spec
-from rlf.runs.start import resume, run
+from rlf.runs.start import run
 from rlf.types import StepFinished
 
 from .conftest import ROOT
-from .test_runs import Watch, started
+from .test_runs import Watch
 
 SPEC = ROOT / "specs" / "search.yaml"
 QUICK = ["train.steps=5", "eval.every=null", "eval.limit=2", "data.train.limit=8", "data.eval.limit=8"]
@@ -64,6 +63,8 @@ def test_first_steps_imitate_and_later_ones_sample(shown, tmp_path):
         reader = Reader(store)
         taken = [item.task_id for step in (1, 2, 3) for item in reader.trajectories(done.run_id) if item.step == step]
         scored = reader.trajectory(done.run_id, k=0, step=1).scored
+    assert "imitated" in explain_advantage(done.run_id, tmp_path / "runs", 1, 0).missing
+    assert verify_folder(tmp_path / "runs").faults == ()
     # five are imitated, each once before any comes again; the last two of the file never are
     assert sorted(taken[:5]) == [f"d{number}" for number in range(5)]
     assert not {"d5", "d6"} & {name.partition("#")[0] for name in taken}
@@ -94,43 +95,6 @@ def test_the_supervised_loss_is_the_cross_entropy_of_what_the_turns_say(shown, t
         own = logprobs.gather(1, tokens[0, 1:, None])[:, 0]
         losses.append(-own[torch.tensor(item.trajectory.action_mask[1:])])
     assert step.metrics["loss/policy"] == pytest.approx(torch.cat(losses).mean().item(), rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("moment", "changed"),
-    [
-        ("step 2", "+train.kl={coef: 0.1}"),
-        ("step 4", "+train.kl={coef: 0.1}"),
-        ("step 4", "train.algorithm=distillation"),  # its teacher is the policy after the demonstrations
-    ],
-)
-def test_a_run_killed_among_demonstrations_or_after_resumes_to_the_same_numbers(shown, tmp_path, moment, changed):
-    settings = [*QUICK, *shown_by(shown, learning_rate=1e-2), changed, "train.loss.kind=gpg"]
-    settings += ["train.prompts_per_step=2", "rollout.num_generations=4", "checkpoint.every=1"]
-    from .conftest import SMALL
-
-    whole = run([SPEC], [*SMALL, *settings], runs_folder=tmp_path / "whole", view=Watch(), command=["rlf"])
-    with started(tmp_path / "killed", moment, *settings) as process:
-        time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-    resumed = resume("latest", runs_folder=tmp_path / "killed", view=Watch(), command=["rlf", "resume"])
-    assert weights_and_numbers(tmp_path / "killed", resumed.run_id) == weights_and_numbers(
-        tmp_path / "whole", whole.run_id
-    )
-
-
-def weights_and_numbers(folder, run_id):
-    from safetensors.torch import load_file
-
-    with open_lineage(folder) as store:
-        reader = Reader(store)
-        steps = [
-            (s.step, {n: v for n, v in s.metrics.items() if n.startswith(("loss/", "policy/", "reward/", "teacher/"))})
-            for s in reader.steps(run_id)
-        ]
-        saved = reader.checkpoints(run_id)[-1].path
-    return steps, {n: w.tolist() for n, w in load_file(Path(saved) / "weights.safetensors").items()}
 
 
 def test_expert_iteration_imitates_what_was_good_enough(tmp_path):

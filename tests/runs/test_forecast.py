@@ -243,3 +243,12 @@ def test_steps_are_expected_from_like_runs_and_from_no_others(tmp_path: Path) ->
     assert next(steps_words(found, 10, 60.0)).startswith(
         "steps to expect: 20 (20:00), from 10 to 30, until 3 of 4 runs"
     )
+
+
+def test_a_filter_that_drops_nearly_every_group_is_named(tmp_path: Path) -> None:
+    found = make(tmp_path, "train.dynamic_filtering={low: 0.8, high: 0.9}", groups=16)
+    assert found.signal is Signal.NO_GROUPS and found.learns < 0.05
+    assert [cause.kind for cause in found.causes] == [CauseKind.FILTERED]
+    assert "keeps none of 16 groups" in found.causes[0].seen
+    kept = make(tmp_path, "train.dynamic_filtering={low: 0.1, high: 0.9}", groups=16)
+    assert kept.signal is Signal.SOME and not kept.causes

@@ -1,4 +1,3 @@
-import json
 import os
 import signal
 import time
@@ -130,40 +129,6 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(whole, small,
     assert history(tmp_path, other.run_id)[2][:8] != history(folder, outcome.run_id)[2][:8]
 
 
-def test_an_interrupted_run_resumes_to_the_same_numbers(whole, small, tmp_path):
-    def interrupt(event):
-        if isinstance(event, StepFinished) and event.step == 3:
-            signal.raise_signal(signal.SIGINT)
-
-    outcome = start(small, tmp_path, Watch(interrupt))
-    assert outcome.status is RunStatus.INTERRUPTED
-    resumed = resume(outcome.run_id, runs_folder=tmp_path, view=Watch(), command=["rlf", "resume"])
-    assert resumed.status is RunStatus.FINISHED
-    assert history(tmp_path, outcome.run_id) == history(whole[0], whole[1].run_id)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["+train.kl={coef: 0.1, sync_every: 2, sync_mix: 0.5}"],
-        ["train.algorithm=remax", "+train.dynamic_filtering={}", "+train.kl={coef: 0.1, sync_every: 1}"],
-    ],
-    ids=["reference sync", "remax with filtering"],
-)
-def test_a_run_with_state_of_its_own_resumes_to_the_same_numbers(small, tmp_path, settings):
-    def interrupt(event):
-        if isinstance(event, StepFinished) and event.step == 3:
-            signal.raise_signal(signal.SIGINT)
-
-    settings = ["train.steps=4", "eval={limit: 2, every: 1}", "train.learning_rate=1e-3", *settings]
-    whole = start(small, tmp_path / "whole", extra=settings)
-    cut = start(small, tmp_path / "cut", Watch(interrupt), extra=settings)
-    assert cut.status is RunStatus.INTERRUPTED
-    assert "looks of a run that did not finish" in cut.verdict.line and "looks" not in whole.verdict.line
-    resume(cut.run_id, runs_folder=tmp_path / "cut", view=Watch(), command=["rlf", "resume"])
-    assert history(tmp_path / "cut", cut.run_id) == history(tmp_path / "whole", whole.run_id)
-
-
 def test_a_stop_during_an_update_comes_after_its_step(whole, small, tmp_path, monkeypatch):
     plain_update = Updater.update
 
@@ -181,64 +146,6 @@ def test_a_stop_during_an_update_comes_after_its_step(whole, small, tmp_path, mo
         assert [c.step for c in Reader(store).checkpoints(outcome.run_id)] == [2, 3]
     resume(outcome.run_id, runs_folder=tmp_path, view=Watch(), command=["rlf", "resume"])
     assert history(tmp_path, outcome.run_id) == history(whole[0], whole[1].run_id)
-
-
-def run_in_the_background(*arguments):
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    call_rlf(*arguments)
-
-
-def started(folder, moment, *settings):
-    """The small run as a process, at a moment such as `step 3`; its background has Ctrl-C ignored."""
-    from tests.runs.conftest import ROOT, SMALL
-
-    spec = str(ROOT / "specs" / "search.yaml")
-    process = Process(run_in_the_background, "run", spec, *SMALL, *settings, "--runs", str(folder), "--json")
-    word, number = moment.split()
-    for line in process.stdout:
-        event = json.loads(line)
-        if event.get("event") == word and event["data"]["step"] == int(number):
-            break
-    return process
-
-
-@pytest.mark.parametrize("moment", ["step 1", "checkpoint 2", "step 5"])
-def test_a_killed_run_resumes_to_the_same_numbers(whole, tmp_path, moment):
-    with started(tmp_path, moment) as process:
-        time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-    with open_lineage(tmp_path) as store:
-        stored = Reader(store).get_run("latest")
-    assert stored.status is RunStatus.INTERRUPTED and stored.process_gone
-    resumed = resume("latest", runs_folder=tmp_path, view=Watch(), command=["rlf", "resume"])
-    assert history(tmp_path, resumed.run_id) == history(whole[0], whole[1].run_id)
-
-
-def test_a_pipelined_run_resumes_to_the_same_numbers_whether_it_was_stopped_or_killed(small, tmp_path):
-    def interrupt(event):
-        if isinstance(event, StepFinished) and event.step == 3:
-            signal.raise_signal(signal.SIGINT)
-
-    settings = ["train.steps=4", "eval.limit=2", "train.learning_rate=1e-3", "+train.staleness=1"]
-    whole = start(small, tmp_path / "whole", extra=settings)
-    assert start(small, tmp_path / "stopped", Watch(interrupt), extra=settings).status is RunStatus.INTERRUPTED
-    with started(tmp_path / "killed", "step 3", *settings) as process:
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-    for name in ("stopped", "killed"):
-        resumed = resume("latest", runs_folder=tmp_path / name, view=Watch(), command=["rlf", "resume"])
-        assert history(tmp_path / name, resumed.run_id) == history(tmp_path / "whole", whole.run_id)
-
-
-def test_a_run_told_to_terminate_ends_as_by_ctrl_c(whole, tmp_path):
-    with started(tmp_path, "step 3") as process:
-        process.send_signal(signal.SIGTERM)
-        *_, last = map(json.loads, process.stdout)
-        assert process.wait() == 130
-    assert last["data"]["status"] == "interrupted"
-    resumed = resume("latest", runs_folder=tmp_path, view=Watch(), command=["rlf", "resume"])
-    assert history(tmp_path, resumed.run_id) == history(whole[0], whole[1].run_id)
 
 
 def run_and_be_killed_in_a_checkpoint(moment, *arguments):

@@ -178,8 +178,8 @@ class _Process:
     def __init__(self, command: Sequence[str], runs: Path, env: Mapping[str, str]) -> None:
         self.mark = f"{os.getpid()}-{time.monotonic_ns()}"
         self.run_id: str | None = None
-        self.kept = threading.Event()
-        """Set when the first checkpoint is there, which a run resumes from, and when there are no more lines."""
+        self.begun, self.kept = threading.Event(), threading.Event()
+        """Set when it has an id, when the first checkpoint is there, which it resumes from, and at its last line."""
         self.has_checkpoint = False
         self.num_cut: int | None = None
         """Trajectories that a stop cut off."""
@@ -252,6 +252,7 @@ class _Process:
                 continue
             if event.get("event") == "started":
                 self.run_id = event["data"]["run_id"]
+                self.begun.set()
             elif event.get("event") == "step":
                 self.rollouts_s = event["data"]["metrics"].get("time/generate_s", 0.0)
             elif event.get("event") == "interrupted":
@@ -259,6 +260,7 @@ class _Process:
             elif event.get("event") == "checkpoint":
                 self.has_checkpoint = True
                 self.kept.set()
+        self.begun.set()
         self.kept.set()
 
 
@@ -292,8 +294,9 @@ def _try(
     broken = list[str]()
     original = None if any(fault.changes_numbers for fault in faults) else original
     with _Process([*command, *overrides], runs, prepare(runs.parent)) as process:
-        process.kept.wait(limit_s)
-        struck = process.has_checkpoint
+        is_early = all(fault.early for fault in faults)
+        (process.begun if is_early else process.kept).wait(limit_s)
+        struck = process.has_checkpoint or is_early
         for fault in faults if struck else ():
             if fault.waits:
                 time.sleep(wait_s)
@@ -311,7 +314,9 @@ def _try(
             broken.append(f"it hung: not over after {limit_s:.0f} s")
         if left := process.left():
             broken.append(f"{len(left)} of its processes are still there after it")
-            _end(left)
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     if run_id is None:
         return Ordeal(name, what, Verdict.LOST, None, code, said, None, ("no run began",))
     if code != 0:
@@ -337,12 +342,6 @@ def _try(
         tuple(broken),
         process.num_cut,
     )
-
-
-def _end(pids: Sequence[int]) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def _look(reader: Reader, run_id: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Faults that happen to a run's process once its first checkpoint is there."""
+"""Faults that happen to a run's process, most of them once its first checkpoint is there."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ class Fault:
     """Ends what it did to the folder of the runs, once the process is over."""
     waits: bool = False
     """Whether it strikes in the middle of a step's rollouts, so that turns are cut off; else as soon as it can."""
+    early: bool = False
+    """Whether it strikes before the first checkpoint, when the run has nothing to resume from."""
 
     @property
     def changes_numbers(self) -> bool:
@@ -136,6 +138,7 @@ def _meet(name: str, held_s: float = 0.0) -> Callable[[int, Path], None]:
 
 FAULTS: tuple[Fault, ...] = (
     Fault("kill", "the process is killed (SIGKILL)", _send(signal.SIGKILL), waits=True),
+    Fault("early kill", "it is killed before its first checkpoint", _send(signal.SIGKILL), early=True),
     Fault("stop", "it is asked to end (SIGTERM)", _send(signal.SIGTERM), waits=True),
     Fault("interrupt", "Ctrl-C (SIGINT)", _send(signal.SIGINT), waits=True),
     Fault("hang-up", "its terminal is closed (SIGHUP)", _send(signal.SIGHUP), waits=True),

@@ -145,6 +145,8 @@ def _find_unused(scored: Scored, greedy: Mapping[str, float] | None) -> str | No
     """Why no loss includes a trajectory; None where one may."""
     if greedy is not None and _is_greedy(scored):
         return "it is its question's greedy rollout: the others are compared with it, and no loss includes it"
+    if scored.trajectory.id.startswith("demonstration/"):
+        return "it is a demonstration: it is imitated, whatever its reward is"
     if not counts(scored):
         return "it is unscorable: no group and no loss includes it"
     if greedy is not None and scored.trajectory.task.id not in greedy:

@@ -109,10 +109,7 @@ def _lines(found: RunExplanation, options: str) -> Iterator[str]:
         before, after = percent(found.fall.before), percent(found.fall.after)
         yield f"success fell at step {found.fall.step}: {before} before it, {after} after"
     if not found.suspects:
-        unknown = (
-            "cannot say why: tools, rewards, data and policy show nothing" if found.fall else "nothing is suspected"
-        )
-        yield unknown
+        yield "cannot say why: tools, rewards, data and policy show nothing" if found.fall else "nothing is suspected"
     for at, one in enumerate(found.suspects, 1):
         since = f" since step {one.step}" if one.step > 1 else ""
         yield f"{at}. {one.kind.replace('_', ' ')}{since}: {one.seen}"

@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist, fmean, variance
@@ -41,6 +41,8 @@ from rlf.runs.planning import StepTime, step_time_of
 from rlf.runs.plans import check_spec
 from rlf.runs.sink import diagnosis_setting
 from rlf.spec import RunSpec
+from rlf.spec.engines import Feature
+from rlf.training.counting import is_kept
 from rlf.types import EvaluationFinished, Scored, StopReason
 from rlf.types.score import costs_by_name
 
@@ -170,26 +172,12 @@ class Forecast(Jsonable):
     advice: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class _Clock:
-    """Notes when each step's worth of groups was over."""
-
-    size: int
-    """Trajectories of a step."""
-    marks: list[float] = field(default_factory=list)
-    num_first: int | None = None
-    """Trajectories that were played before, by a command that was stopped."""
-
-    def note(self, progress: EvaluationProgress) -> None:
-        if self.num_first is None:
-            self.num_first = progress.num_done
-            self.marks.append(time.perf_counter())
-        elif (progress.num_done - self.num_first) // self.size >= len(self.marks):
-            self.marks.append(time.perf_counter())
-
-    @property
-    def times(self) -> list[float]:
-        return [later - earlier for earlier, later in pairwise(self.marks)]
+def measure_steps(seen: Sequence[tuple[int, float]], size: int) -> list[float]:
+    """Seconds of each step's worth of trajectories, from how many were over at which time; the first were before."""
+    marks: dict[int, float] = {}
+    for number, at_s in seen:
+        marks.setdefault((number - seen[0][0]) // size, at_s)
+    return [(then - now) / (later - step) for (step, now), (later, then) in pairwise(marks.items())]
 
 
 def forecast(
@@ -218,11 +206,11 @@ def forecast(
     per_step = spec.train.prompts_per_step
     num_groups = num_groups or max(32, 2 * per_step)
     asked = EvaluationOptions(tuple(files), tuple(overrides), groups=num_groups)
-    clock, played = _Clock(per_step * spec.rollout.num_generations), list[Scored]()
+    seen, played = list[tuple[int, float]](), list[Scored]()
 
     def watch(shown: Shown) -> None:
         if isinstance(shown, EvaluationProgress):
-            clock.note(shown)
+            seen.append((shown.num_done, time.perf_counter()))
         if isinstance(shown, EvaluationFinished):
             played.extend(shown.trajectories)
         show(shown)
@@ -238,21 +226,17 @@ def forecast(
         spec,
         plan_hash=plan.plan_hash,
         run_id=done.run_ids[0],
-        times=clock.times,
+        times=measure_steps(seen, per_step * spec.rollout.num_generations),
         inputs=checked.inputs,
     )
     step_time = step_time_of(plan, runs_folder)
-    came_true = {} if step_time is None else _read_run(step_time.run_ids[-1], runs_folder)
+    came_true = dict[str, tuple[tuple[int, float], ...]]()
+    if step_time is not None:
+        with open_reader(runs_folder) as reader:
+            steps = reader.steps(step_time.run_ids[-1])
+        for figure, metric in METRICS.items():
+            came_true[figure] = tuple((one.step, one.metrics[metric]) for one in steps if metric in one.metrics)
     return replace(found, step_time=step_time, steps=expect_steps(plan, runs_folder), gpus=fit, came_true=came_true)
-
-
-def _read_run(run_id: str, runs_folder: Path) -> dict[str, tuple[tuple[int, float], ...]]:
-    with open_reader(runs_folder) as reader:
-        steps = reader.steps(run_id)
-    return {
-        figure: tuple((one.step, one.metrics[metric]) for one in steps if metric in one.metrics)
-        for figure, metric in METRICS.items()
-    }
 
 
 def read_forecast(
@@ -273,7 +257,7 @@ def read_forecast(
     counted = [item for item in played if item.reward is not None]
     groups, per_step = _group(counted), spec.train.prompts_per_step
     metrics = rollout_metrics(played)
-    figures = metrics | {"groups/dead_share": dead_share(counted)}
+    figures = metrics | {"groups/dead_share": dead_share(counted), "groups/kept": float(expect_kept(groups, spec))}
     by_group = spec.train.algorithm.needs_group
     signal = step_signal(figures, by_group=by_group)
     successes = [[item.success for item in group if item.success is not None] for group in groups]
@@ -343,8 +327,7 @@ def find_hindrances(
                 yield Hindrance(
                     kind, f"{100 * budget.cut:.0f} % are cut by {budget.key}", f"Write more for `{budget.key}`."
                 )
-    for cause in found:
-        yield Hindrance(cause.kind, cause.seen, cause.advice)
+    yield from (Hindrance(cause.kind, cause.seen, cause.advice) for cause in found)
 
 
 def expect(values: Sequence[float], num_new: int, low: float = -math.inf, high: float = math.inf) -> Expected | None:
@@ -363,6 +346,21 @@ def expect(values: Sequence[float], num_new: int, low: float = -math.inf, high: 
     half = student_quantile(CONFIDENCE, len(values) - 1) * math.sqrt(spread)
     mean = fmean(values)
     return Expected(mean, max(low, mean - half), min(high, mean + half))
+
+
+def expect_kept(groups: Sequence[Sequence[Scored]], spec: RunSpec) -> int:
+    """Groups of a step that dynamic filtering keeps and that can be learned from, of all that the step may draw."""
+    filtering, per_step = spec.train.dynamic_filtering, spec.train.prompts_per_step
+    if filtering is None:
+        return per_step
+    by_group = spec.train.algorithm.needs_group
+    kept = [group for group in groups if is_kept([item.reward or 0.0 for item in group], filtering)]
+    kept = [group for group in kept if not (by_group and is_dead(group))]
+    if not kept or is_dead([item for group in kept for item in group]):
+        return 0
+    if filtering.bounds is None or Feature.FILTER_ROUNDS in spec.engine.LACKS:  # drops nothing, or draws until full
+        return per_step
+    return min(per_step, round(len(kept) / len(groups) * per_step * filtering.max_rounds))
 
 
 def is_dead(group: Sequence[Scored]) -> bool:

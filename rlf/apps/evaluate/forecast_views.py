@@ -73,9 +73,8 @@ def _more_sheets(found: Forecast) -> Iterator[Sheet]:
 
 
 def _lines(found: Forecast) -> Iterator[str]:
-    stops = ", ".join(
-        f"{name} {percent(share)}" for name, share in sorted(found.stops.items(), key=lambda one: -one[1])
-    )
+    ends = sorted(found.stops.items(), key=lambda one: -one[1])
+    stops = ", ".join(f"{name} {percent(share)}" for name, share in ends)
     yield f"ends: {stops}; {found.calls:.1f} calls a trajectory, {percent(found.waiting)} of its time in tools"
     if found.parse_failures:
         failures = ", ".join(f"{name} {number}" for name, number in found.parse_failures.items())

@@ -118,6 +118,8 @@ class Recomputation:
         used = [one for one in collected if one.row[at] is not None]
         if not used or any(one.payload is None or one.row[_OF_ROW["reward"]] is None for one in used):
             return
+        if used[0].row[_OF_ROW["trajectory_id"]].startswith("demonstration/"):  # imitated, whatever its reward is
+            return
         engine = recorded_engine(self._run.record)
         if engine.COUNTS_LEFT_OUT and len(used) < len(collected):
             return
