@@ -238,7 +238,7 @@ KEYS_WITHOUT_OPTION: tuple[KeysWithoutOption, ...] = (
     KeysWithoutOption("rollout.schedule", "a warning: vLLM has no ticks"),
     KeysWithoutOption(
         "rollout.oversample rollout.deadline_s rollout.late train.staleness train.sampler rollout.prefix_rows "
-        "rollout.context.limit rollout.context.keep_last "
+        "rollout.context.limit rollout.context.when_full rollout.context.keep_last "
         "train.observations_in_loss rollout.max_concurrency train.dynamic_filtering.max_rounds train.mask_truncated "
         "train.loss.off_policy_mask train.loss.probability_mask train.loss.dppo_mask "
         "train.loss.observations train.loss.top_entropy train.kl.sync_every "

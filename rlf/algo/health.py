@@ -185,17 +185,13 @@ def _read_metric(name: str) -> Reading:
     return lambda metrics: metrics.get(name)
 
 
-def _dead_groups(metrics: Mapping[str, float]) -> float | None:
-    return metrics.get("groups/dead_share") if metrics.get("success", 1.0) < 0.9 else None
-
-
 READINGS: dict[str, Reading] = {
     "kl_old": _read_metric("policy/kl_old"),
     "kl_ref": _read_metric("policy/kl_ref"),
     "mismatch_kl": _read_metric("policy/mismatch_kl"),
     "entropy": _read_metric("policy/entropy"),
     "reward_std": _read_metric("reward/std"),
-    "dead_groups": _dead_groups,
+    "dead_groups": lambda metrics: metrics.get("groups/dead_share") if metrics.get("success", 1.0) < 0.9 else None,
     "parse_failures": _read_metric("parse_failures"),
     "length": lambda metrics: metrics.get("stop/length", 0.0),
     "left_out": lambda metrics: metrics.get("left_out/length", 0.0),

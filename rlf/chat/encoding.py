@@ -209,9 +209,8 @@ def _read_markup(tokenizer: PreTrainedTokenizerBase) -> _Markup:
 def _find_continuation(tokenizer: PreTrainedTokenizerBase) -> _Continuation | None:
     """None for a tokenizer that encodes the beginning of a text as it does the rest."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None or not any(
-        _marks_beginning(_part_state(part)) for part in (backend.normalizer, backend.pre_tokenizer)
-    ):
+    states = [] if backend is None else [_part_state(part) for part in (backend.normalizer, backend.pre_tokenizer)]
+    if backend is None or all(state is None or _strip_marks(state) == state for state in states):
         return None
     from tokenizers import Tokenizer  # type: ignore[import-untyped]  # ships no stubs
 
@@ -234,11 +233,6 @@ def _part_state(part: Any) -> Any:
         return None if part is None else json.loads(part.__getstate__())
     except (TypeError, ValueError):
         return None
-
-
-def _marks_beginning(state: Any) -> bool:
-    """Whether a part of a tokenizer marks the beginning of every text."""
-    return state is not None and _strip_marks(state) != state
 
 
 def _strip_marks(state: Any) -> Any:

@@ -31,6 +31,10 @@ TELLS_TOOLS = (
 )
 LEFT_OUT = "[...]"
 """Stands for a result that a full context leaves out."""
+ASKS = "[The context is full. Say what was found and done, and what is left. Only this stays.]"
+"""After the last result of a context that a summary is to follow."""
+SUMMARY = "Found and done before:"
+"""Before a summary, in the prompt of the context that it begins."""
 _ID = re.compile(r"functions\.[\w.\-]+:\d+")
 _WIDTH = 60
 

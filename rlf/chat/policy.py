@@ -44,13 +44,24 @@ class HistoryPolicy(StrEnum):
     """Such a template is a fault."""
 
 
+class WhenFull(StrEnum):
+    """What a new context has of the one before it."""
+
+    DROP_RESULTS = "drop_results"
+    """Every turn; of results of tools only the last, a short mark in place of the others."""
+    SUMMARIZE = "summarize"
+    """The policy's own summary, sampled in a turn of its own and trained on as any turn, and the last turns whole."""
+
+
 class ContextLimit(StrictModel):
     """When a trajectory continues in a new context, and what the old one leaves out there."""
 
     limit: int = Field(ge=8)
     """A turn whose prompt has more tokens begins a new context."""
+    when_full: WhenFull = WhenFull.DROP_RESULTS
+    """What the new context begins with."""
     keep_last: int = Field(1, ge=0)
-    """Turns, counted from the last, whose results of tools stay; a short mark takes the place of the others."""
+    """Turns, counted from the last, whose results of tools stay, or which stand after the summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +77,7 @@ class ChatPolicy:
     forks: bool = False
     """Whether a turn's context leaves out the thinking of earlier turns."""
     context: ContextLimit | None = None
-    """When it leaves out old results of tools; None: never."""
+    """When a new one begins; None: never."""
 
     def reply(self, failure: ParseFailure) -> FailurePolicy:
         """The consequence of one failure."""

@@ -207,7 +207,8 @@ class Scan(ABC):
             self._add_prose(position, tag.start())
             mark = tag[1]
             # Order matters: a mark between backticks is prose, and thinking hides every other mark.
-            if self._is_mentioned(tag):
+            # One character to each side: the backticks of a mention.
+            if tag.start() > 0 and MENTION.match(self.text, tag.start() - 1, tag.end(1) + 1):
                 self._add_prose(tag.start(), tag.end(1))
                 position = tag.end(1)
             elif mark in (THINK, think[0]):
@@ -227,10 +228,6 @@ class Scan(ABC):
     def _add_prose(self, start: int, end: int) -> None:
         self.prose.append((start, end))
         self.quotes.read(self.text[start:end])
-
-    def _is_mentioned(self, tag: re.Match[str]) -> bool:
-        # One character to each side: the backticks of a mention.
-        return tag.start() > 0 and MENTION.match(self.text, tag.start() - 1, tag.end(1) + 1) is not None
 
     def _read_unquoted(self, tag: re.Match[str]) -> int:
         """Reads what a mark begins; calls of it that are quoted are not run."""

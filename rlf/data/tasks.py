@@ -276,7 +276,10 @@ def dataset_hash(tasks: Sequence[Task]) -> str:
         [
             [
                 task.id,
-                [[message.role, message.content, *map(_image_hash, message.images)] for message in task.messages],
+                [
+                    [each.role, each.content, *(hash_bytes(read_image_file(image).data) for image in each.images)]
+                    for each in task.messages
+                ],
                 _to_plain_json(task.answer),
                 task.kind,
                 _to_plain_json(task.columns),
@@ -408,10 +411,6 @@ def _repeated_ids(rows: Sequence[Row], tasks: Sequence[Task], column: str) -> li
             faults.append(Fault(row.place, column, message))
         first.setdefault(task.id, row)
     return faults
-
-
-def _image_hash(reference: str) -> str:
-    return hash_bytes(read_image_file(reference).data)
 
 
 def _drop_column(values: Mapping[str, Any], column: str) -> Mapping[str, Any]:

@@ -13,16 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from rlf.chat.history import LEFT_OUT
-from rlf.chat.policy import ContextLimit
+from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY
+from rlf.chat.policy import ContextLimit, WhenFull
 from rlf.core.images import read_image_file
 from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall, image_part, text_part
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
 from rlf.rollout.disturbed import Disturbed
-from rlf.rollout.loop import with_observation
-from rlf.rollout.rollout import NOT_RUN, Rollout, RolloutLimits, call_with_images, infrastructure_error, run_calls
+from rlf.rollout.rollout import (
+    NOT_RUN,
+    Rollout,
+    RolloutLimits,
+    call_with_images,
+    infrastructure_error,
+    run_calls,
+    with_observation,
+)
 from rlf.tools.agent_text import TextCalls, read_call, show_results
 from rlf.tools.faults import Faults
 from rlf.types import (
@@ -82,7 +89,7 @@ class TextPlayer:
     faults: Faults | None = None
     """How tools and worlds are disturbed; None: they are not."""
     context: ContextLimit | None = None
-    """When old results are left out, by what the server counts of a turn; None: never."""
+    """When a new context begins, by what the server counts of a turn; None: never."""
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
         """Nothing is kept of a trajectory before it is played."""
@@ -123,9 +130,11 @@ class TextPlay:
         self._player, self._rollout, self._limits = player, rollout, player.limits
         self._started = time.perf_counter()
         task = rollout.task
-        self.messages = [*before, *(message_of(message) for message in task.messages)]
+        self._before, self._own = before, task.messages
+        self.messages: list[Any] = [*before, *map(message_of, task.messages)]
         """The conversation so far, in the OpenAI form."""
-        self._num_own = len(task.messages)
+        self._unasked: Any = None
+        """The last message without the request of a summary that was added to it; None: it has none."""
         self.world = None if player.worlds is None else player.worlds.open(rollout.id, task)
         tools, self._text_calls = shown_tools(player.worlds, player.tools.descriptions, task), player.text_calls
         self._disturbed: Disturbed | None = None
@@ -146,8 +155,8 @@ class TextPlay:
         """Plays turns until one ends the trajectory."""
         try:
             if self.world is not None:
-                shown = with_observation(self._rollout.task.messages, await self.world.reset())
-                self.messages[len(self.messages) - self._num_own :] = map(message_of, shown)
+                self._own = with_observation(self._own, await self.world.reset())
+                self.messages = [*self._before, *map(message_of, self._own)]
             stop: StopReason | None = None
             while stop is None:
                 stop = await self._turn()
@@ -192,6 +201,8 @@ class TextPlay:
             return self._fail(failure, time.perf_counter() - started)
         if watch is not None:
             watch.grow(completion.text, is_over=True)
+        if self._unasked is not None:
+            return self._summarise(completion, time.perf_counter() - started)
         failures: tuple[ParseFailure, ...] = ()
         if self._tools:
             completion, failures = await self._text_calls.read_turn(completion)
@@ -208,7 +219,7 @@ class TextPlay:
             self.messages.append(completion.message())
             if self.world is None:
                 return StopReason.ANSWERED
-            return await self._answer_in_world(self.world, self._stop_when_full(completion))
+            return await self._answer_in_world(self.world, completion)
         if self._is_last_turn and self.world is None:
             self.turns[-1] = replace(
                 turn, calls=tuple(CallRecord(self._read_call(call)[0], NOT_RUN) for call in completion.calls)
@@ -227,7 +238,7 @@ class TextPlay:
     def _is_last_turn(self) -> bool:
         return len(self.turns) - self._num_before >= self._limits.max_turns
 
-    async def _answer_in_world(self, world: Episode, full: StopReason | None) -> StopReason | None:
+    async def _answer_in_world(self, world: Episode, completion: Completion) -> StopReason | None:
         """Lets the world answer a turn that calls nothing. Raises WorldFailure."""
         if world.speaks:
             await world.reply(self._answer or "")
@@ -236,17 +247,33 @@ class TextPlay:
         if step.is_over or step.reply is None:
             return StopReason.ENV_DONE if step.is_over else StopReason.ANSWERED
         self.messages.append({"role": "user", "content": step.reply})
-        return StopReason.MAX_TURNS if self._is_last_turn else full
+        return StopReason.MAX_TURNS if self._is_last_turn else self._stop_when_full(completion)
 
     def _stop_when_full(self, completion: Completion) -> StopReason | None:
-        """Why no further turn can be sampled, where the tokens are used up; a full context leaves out old results."""
+        """Why no further turn can be sampled, where the tokens are used up; a full context is made ready to be left."""
         used = completion.usage.prompt_tokens + completion.usage.completion_tokens
         full, num_later = self._player.context, 0
+        if full and full.when_full is WhenFull.SUMMARIZE and used > full.limit:
+            self._unasked, full = self.messages[-1]["content"], None
+            said = self._unasked
+            self.messages[-1]["content"] = f"{said}\n\n{ASKS}" if isinstance(said, str) else [*said, text_part(ASKS)]
         for message in reversed(self.messages if full is not None and used > full.limit else ()):
             if full is not None and message["role"] == "tool" and num_later >= full.keep_last:
                 message["content"] = min(message["content"], LEFT_OUT, key=len)
             num_later += message["role"] == "assistant"
         return StopReason.LENGTH if used >= self._limits.max_total_tokens else None
+
+    def _summarise(self, completion: Completion, sample_s: float) -> StopReason | None:
+        """Begins a new context with a summary, and the last turns."""
+        assert self._player.context is not None, "a summary without a context"
+        self.messages[-1]["content"], self._unasked = self._unasked, None
+        self.turns.append(Turn(0, 0, 0, completion.text, sample_s=sample_s))
+        turns = [at for at, message in enumerate(self.messages) if message["role"] == "assistant"]
+        keep = min(self._player.context.keep_last, len(turns))
+        kept = self.messages[turns[-keep] :] if keep else []
+        opening = with_observation(self._own, f"{SUMMARY} {completion.text.strip()}")
+        self.messages = [*self._before, *map(message_of, opening), *kept]
+        return StopReason.MAX_TURNS if self._is_last_turn else None
 
     def _correct(self, completion: Completion, failures: Sequence[ParseFailure]) -> StopReason | None:
         """Answers a turn that cannot be read with what was wrong, as often as the limits let."""

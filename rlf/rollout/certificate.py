@@ -16,11 +16,12 @@ from itertools import pairwise
 from rlf.chat.encoding import markup_ids
 from rlf.chat.examples import NUM_SAMPLED_VARIANTS, example_call
 from rlf.chat.format import ChatFormat
-from rlf.chat.history import DROPS_THINKING, LEFT_OUT, HistoryTurn, differences, is_shown
-from rlf.chat.policy import ChatPolicy, ContextLimit, HistoryPolicy
+from rlf.chat.history import ASKS, DROPS_THINKING, LEFT_OUT, SUMMARY, HistoryTurn, differences, is_shown
+from rlf.chat.policy import ChatPolicy, ContextLimit, HistoryPolicy, WhenFull
 from rlf.chat.scan import END_THINK
 from rlf.core import CheckError
 from rlf.rollout.recorded import WrittenTurn, play_written, write_turn
+from rlf.rollout.rollout import with_observation
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import Message, Task, ToolDescription, Trajectory, Turn
 
@@ -72,7 +73,7 @@ def certify(
     tools: Sequence[ToolDescription],
     *,
     history: HistoryPolicy = HistoryPolicy.KEEP,
-    leaves_out: bool = False,
+    when_full: WhenFull | None = None,
     system: str | None = None,
     speaks: bool = False,
 ) -> Certificate:
@@ -80,7 +81,7 @@ def certify(
 
     Args:
         name: the format's.
-        leaves_out: whether contexts leave out old results.
+        when_full: what a new context has of a full one; None: none begins.
         system: system message of the run's prompts; None when they have none.
         speaks: whether a world may speak after answers.
 
@@ -119,8 +120,9 @@ def certify(
     every = [played.trajectory for played in conversations]
     if named and history is HistoryPolicy.FORK:
         every.append(_certify_forks(chat, tools, question, plain.script, named).trajectory)
-    if leaves_out:
-        every.append(_certify_contexts(chat, tools, plain, is_comparable=not named and not chat.by_name))
+    if when_full is not None:
+        certify_full = _certify_contexts if when_full is WhenFull.DROP_RESULTS else _certify_summaries
+        every.append(certify_full(chat, tools, plain, is_comparable=not named and not chat.by_name))
     return Certificate(
         format=name,
         num_turns=sum(len(trajectory.turns) for trajectory in every),
@@ -180,6 +182,34 @@ def _certify_contexts(
             raise CheckError(
                 f"rollout.context: before turn {number + 1} the model would see {seen[-200:]!r}, where the results of "
                 "earlier turns are not left out as its template shows them. Remove it, or use another `chat.format`."
+            )
+    return played.trajectory
+
+
+def _certify_summaries(
+    chat: ChatFormat, tools: tuple[ToolDescription, ...], plain: _Played, *, is_comparable: bool
+) -> Trajectory:
+    """Plays with a summary after each turn: the template shows the same to a model that is asked for it, or has it."""
+    summary, messages = _answer_turn(chat), tuple(plain.trajectory.task.messages)
+    *calling, last = plain.script
+    full = ContextLimit(limit=8, when_full=WhenFull.SUMMARIZE, keep_last=1)
+    script = [*(turn for each in calling for turn in (each, summary)), last]
+    played = _play_conversation(chat, tools, messages, script, _RESULTS, context=full)
+    _check_tokens(played)
+    _check_readings(chat, played)
+    spoken = _spoken_turns(chat, played)[::2]
+    begun = with_observation(messages, f"{SUMMARY} {summary.answer}")
+    for number, request in enumerate(played.policy.requests[1:], start=1):
+        num_played, is_asked = divmod(number, 2)
+        shown = spoken[max(0, num_played - 1) : num_played + is_asked]
+        if is_asked:
+            *others, text = shown[-1].results
+            shown[-1] = replace(shown[-1], results=(*others, f"{text}\n\n{ASKS}"))
+        seen = chat.decode(request.tokens)
+        if is_comparable and not is_shown(chat, messages if number == 1 else begun, shown, tools, seen):
+            raise CheckError(
+                f"rollout.context: before turn {number + 1} the model would see {seen[-200:]!r}, which its template "
+                "does not show where a summary is asked for or given. Write when_full: drop_results."
             )
     return played.trajectory
 

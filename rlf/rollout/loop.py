@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 
 from rlf.chat.format import ChatFormat
-from rlf.chat.history import LEFT_OUT, without_thinking
+from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY, without_thinking
 from rlf.chat.marks import ParsedTurn
-from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
+from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy, WhenFull
 from rlf.chat.repair import repaired
 from rlf.rollout.disturbed import Disturbed
 from rlf.rollout.rollout import (
@@ -26,12 +26,14 @@ from rlf.rollout.rollout import (
     RolloutLimits,
     TokenRecord,
     call_with_images,
+    describe_other_result,
     infrastructure_error,
     run_calls,
+    version_changes,
+    with_observation,
 )
 from rlf.tools.faults import Faults
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
-from rlf.types.task import Message
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
 from rlf.types.trajectory import CallRecord, ParseFailure, Repair, StopReason, Trajectory, Turn
 from rlf.types.world import WorldFailure, Worlds, WorldStep, shown_tools
@@ -112,6 +114,8 @@ class _Play:
             self.disturbed = Disturbed(setting.faults, rollout.task.id, self.tools)
             self.tools = self.disturbed.tools
             self.chat = setting.chat.with_tools(self.tools)
+        self.messages = rollout.task.messages
+        """The prompt's, with what the world says first."""
         self.images = list(rollout.task.images)
         """What the tokens hold places of."""
         self.prefix = rollout.prefix
@@ -119,6 +123,8 @@ class _Play:
         self.world = None if setting.worlds is None else setting.worlds.open(rollout.id, rollout.task)
         self.turns: list[Turn] = [] if self.prefix is None else [*self.prefix.turns]
         self.num_prefix_turns = len(self.turns)
+        self.summaries: list[int] = []
+        """Turns that are summaries, by their number."""
         self.num_calls = 0
         self.num_sampled = 0
         self.num_failed_turns = 0
@@ -141,16 +147,16 @@ class _Play:
     async def _begin(self) -> StopReason | None:
         """Resets the world, and puts down the prompt or the prefix."""
         await _make_ready(self.setting.chat, self.rollout.task.images)
-        messages, stop = self.rollout.task.messages, None
+        stop = None
         # A world that fails ends the trajectory only after its tokens are there: what is recorded has a prompt, also
         # where nothing was sampled.
         try:
             observation = None if self.world is None else await self.world.reset()
-            messages = with_observation(messages, observation)
+            self.messages = with_observation(self.messages, observation)
         except WorldFailure as failure:
             stop = self._break(failure)
         if self.prefix is None:
-            self.record = TokenRecord(self.chat.prompt(messages, self.tools))
+            self.record = TokenRecord(self.chat.prompt(self.messages, self.tools))
             return stop
         self.record = self.prefix.record()
         return stop or await self._go_through(self.prefix)
@@ -175,6 +181,7 @@ class _Play:
 
     async def _go_through(self, prefix: Prefix) -> StopReason | None:
         """Counts what a prefix used, and makes its calls again. A result that differs leaves no state to resume."""
+        self.summaries = [number for number in range(1, len(prefix.turns)) if self._is_asked(prefix.turns[number - 1])]
         for turn in prefix.turns:
             records = [CallRecord(record.call, NOT_RUN) for record in turn.calls]
             # Tokens of the prefix are taken as they are, but tools and worlds are fresh: only the same calls in the
@@ -192,7 +199,7 @@ class _Play:
             # never saw, so the trajectory is left out and not scored.
             for before, now in zip(turn.calls, records, strict=True) if replays else ():
                 if (before.result.outcome, before.result.text) != (now.result.outcome, now.result.text):
-                    self.error = _difference(before, now)
+                    self.error = describe_other_result(before, now)
                     return StopReason.INFRA_FAILURE
             if stop := await self._step_again(turn):
                 return stop
@@ -260,7 +267,7 @@ class _Play:
             sample_s=time.perf_counter() - started,
             repairs=repairs,
             num_penalised=len(self._failures_with(parsed, FailurePolicy.PENALISE)),
-            versions=tuple(_version_changes(start, sample.versions)),
+            versions=tuple(version_changes(start, sample.versions)),
         )
         return await self._act_on(parsed, turn, sample)
 
@@ -279,6 +286,11 @@ class _Play:
 
     async def _act_on(self, parsed: ParsedTurn, turn: Turn, sample: Sample) -> StopReason | None:
         """Answers, or invokes the calls and feeds back what they return."""
+        if self.turns and self._is_asked(self.turns[-1]):
+            # Whatever a summary holds, a call too, is text for the next context.
+            self.summaries.append(len(self.turns))
+            self.turns.append(replace(turn, failures=(), repairs=(), num_penalised=0))
+            return StopReason.MAX_TURNS if len(self.turns) >= self.limits.max_turns else None
         stop = self._stop_before_tools(parsed, sample)
         self.turns.append(turn)
         restore = None if self.disturbed is None else self.disturbed.restore
@@ -333,8 +345,8 @@ class _Play:
 
     def _hear(self, reply: str, sample: Sample, text: str) -> StopReason | None:
         """Feeds back what the world says to an answer, as the user's next words."""
-        words = self.chat.user_turn(reply, closed=self._is_closed(sample), turn=text)
-        return self._feed(words)
+        closed = self._is_closed(sample)
+        return self._feed(lambda note: self.chat.user_turn(reply + note, closed=closed, turn=text))
 
     def _stop_before_tools(self, parsed: ParsedTurn, sample: Sample) -> StopReason | None:
         """Why the trajectory ends with this turn as it stands; None when its calls are to be run."""
@@ -354,12 +366,13 @@ class _Play:
         return StopReason.MAX_TURNS if is_last else None
 
     def _fork(self) -> bool:
-        """Begins a new segment where the next turn's context leaves out thinking or old results; whether it does."""
+        """Begins a new segment where the next turn's context leaves out what the last one had; whether it does."""
         forks, full = self.setting.handling.forks, self.setting.handling.context
         if not self.turns or (not forks and full is None):
             return False
-        context = self._context(0) if forks else self.record.segment
-        if full is not None and len(context) > full.limit:
+        is_after_summary = self.summaries[-1:] == [len(self.turns) - 1]
+        context = self._context(0) if forks or is_after_summary else self.record.segment
+        if full is not None and full.when_full is WhenFull.DROP_RESULTS and len(context) > full.limit:
             context = self._context(len(self.turns) - full.keep_last)
         if context == self.record.segment:
             return False
@@ -369,26 +382,52 @@ class _Play:
     def _context(self, num_bare: int) -> list[int]:
         """The next turn's prompt, the first turns without their results.
 
-        From the first prompt on, not from the last segment: what an earlier fork left out is left out again.
+        From the first prompt or the last summary on, not from the last segment: what an earlier fork left out is left
+        out again.
         """
-        tokens, played = self.record.tokens, []
-        for number, turn in enumerate(self.turns):
+        tokens, (prompt, played) = self.record.tokens, self._beginning()
+        first = self.summaries[-1] + 1 if self.summaries else 0
+        for number, turn in enumerate(self.turns[first:], first):
             seen = tokens[turn.end : turn.observation_end]
-            is_bare = number < num_bare and bool(turn.calls)
-            played.append((tokens[turn.start : turn.end], self._bare(turn, seen) if is_bare else seen))
-        prompt = tokens[: self.turns[0].start]
+            if number < num_bare and turn.calls:
+                seen = min(seen, self._answered(turn, repeat(LEFT_OUT)), key=len)
+            played.append((tokens[turn.start : turn.end], seen))
         if self.setting.handling.forks:
             return without_thinking(self.setting.chat, prompt, played)
         return [*prompt, *chain.from_iterable(chain.from_iterable(played))]
 
-    def _bare(self, turn: Turn, seen: list[int]) -> list[int]:
-        """An observation with a mark for each result, where that is shorter; corrections stay."""
-        tokens = self.record.tokens
+    def _beginning(self) -> tuple[list[int], list[tuple[list[int], list[int]]]]:
+        """The first prompt, or the one with the last summary, and the turns before that which stay beside it."""
+        full, tokens = self.setting.handling.context, self.record.tokens
+        if full is None or not self.summaries:
+            return tokens[: self.turns[0].start], []
+        *before, turn = [self.turns[number] for number in range(self.summaries[-1] + 1)]
         self.chat = self.chat.after(tokens[: turn.start])
+        said = self._read(turn.text, truncated=False)[0].answer
+        words = f"{SUMMARY} {turn.text if said is None else said}"
+        kept = [turn for number, turn in enumerate(before) if number not in self.summaries]
+        played = [
+            (tokens[turn.start : turn.end], self._answered(turn, (record.result.text for record in turn.calls)))
+            for turn in kept[len(kept) - full.keep_last if full.keep_last < len(kept) else 0 :]
+        ]
+        return self.chat.prompt(with_observation(self.messages, words), self.tools), played
+
+    def _is_asked(self, turn: Turn) -> bool:
+        """Whether what a turn was answered ends with the request of a summary. The tokens say so, a prefix's too."""
+        full = self.setting.handling.context
+        if full is None or full.when_full is not WhenFull.SUMMARIZE:
+            return False
+        return ASKS in self.chat.decode(self.record.tokens[turn.end : turn.observation_end])
+
+    def _answered(self, turn: Turn, results: Iterable[str]) -> list[int]:
+        """An observation with other results, without a request; corrections and a world's words stay."""
+        self.chat = self.chat.after(self.record.tokens[: turn.start])
+        closed, given = self.record.tokens[turn.end - 1] in self.chat.stop_token_ids, iter(results)
+        if turn.world is not None and turn.world.reply is not None:
+            return self.chat.user_turn(turn.world.reply, closed=closed, turn=turn.text)
         observed = self._read(turn.text, truncated=False)[0].observed
-        texts = [item.message if isinstance(item, ParseFailure) else LEFT_OUT for item in observed]
-        closed = tokens[turn.end - 1] in self.chat.stop_token_ids
-        return min(seen, self.chat.observation(texts, closed=closed, turn=turn.text), key=len)
+        texts = [item.message if isinstance(item, ParseFailure) else next(given) for item in observed]
+        return self.chat.observation(texts, closed=closed, turn=turn.text)
 
     async def _sample_turn(self, max_tokens: int, *, fresh: bool) -> Sample:
         """Samples to the end of a turn: past the end of a call's tag where that stands inside a string or thinking."""
@@ -453,9 +492,13 @@ class _Play:
         of_each = iter(of_calls)
         images = [next(of_each) if isinstance(item, ToolCall) else [] for item in parsed.observed] if of_calls else []
         await _make_ready(self.chat, shown)
-        observation = self.chat.observation(texts, closed=self._is_closed(sample), turn=text, images=images)
+
+        def render(note: str) -> list[int]:
+            shown = [*texts[:-1], texts[-1] + note]
+            return self.chat.observation(shown, closed=self._is_closed(sample), turn=text, images=images)
+
         # Images count only with the tokens that hold their places: an observation that found no room shows none.
-        if stop := self._feed(observation):
+        if stop := self._feed(render):
             return stop
         self.images += shown
         return None
@@ -463,10 +506,13 @@ class _Play:
     def _is_closed(self, sample: Sample) -> bool:
         return bool(sample.tokens) and sample.tokens[-1] in self.chat.stop_token_ids
 
-    def _feed(self, observation: Sequence[int]) -> StopReason | None:
-        """Puts an observation down where it leaves room for another turn."""
+    def _feed(self, render: Callable[[str], list[int]]) -> StopReason | None:
+        """Puts an observation down where it leaves room for another turn, with a request where the context is full."""
+        observation, full, size = render(""), self.setting.handling.context, self.record.segment_size
+        if full and full.when_full is WhenFull.SUMMARIZE and size + len(observation) > full.limit:
+            observation = render(f"\n\n{ASKS}")
         # `>=`: an observation that fills the context to its last token leaves none to sample.
-        if self.record.segment_size + len(observation) >= self.limits.max_total_tokens:
+        if size + len(observation) >= self.limits.max_total_tokens:
             return StopReason.LENGTH
         self.record.observe(observation)
         return None
@@ -481,27 +527,3 @@ class _Play:
             images.append([image.reference for image in record.result.images[:left]])
             left -= len(images[-1])
         return images
-
-
-def with_observation(messages: Sequence[Message], observation: str | None) -> tuple[Message, ...]:
-    """A prompt with what the world says first: at the end of the last user message, or as one of its own."""
-    if observation is None:
-        return tuple(messages)
-    if not messages or messages[-1].role != "user":
-        return (*messages, Message("user", observation))
-    last = messages[-1]
-    content = f"{last.content}\n\n{observation}" if last.content else observation
-    return (*messages[:-1], replace(last, content=content))
-
-
-def _difference(before: CallRecord, now: CallRecord) -> str:
-    """How a call of a prefix ended when it was made again."""
-    was, found = (f"{record.result.outcome} {record.result.text!r:.120}" for record in (before, now))
-    return f"tool {before.call.name!r}: called again for the trajectory's prefix: {found}; before: {was}"
-
-
-def _version_changes(start: int, versions: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Where the number of updates changes, with the number from there on. Args: start: the first token's offset."""
-    for at, version in enumerate(versions):
-        if at == 0 or version != versions[at - 1]:
-            yield start + at, version

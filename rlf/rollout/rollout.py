@@ -6,11 +6,11 @@ import asyncio
 import base64
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rlf.core.images import read_image_file
-from rlf.types.task import Task
+from rlf.types.task import Message, Task
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
 from rlf.types.trajectory import CallRecord, Trajectory, Turn
 from rlf.types.world import Episode
@@ -219,3 +219,27 @@ def infrastructure_error(records: Sequence[CallRecord]) -> str | None:
     """The error of a trajectory that such a call ends."""
     broken = find_broken(records)
     return None if broken is None else f"tool {broken.call.name!r}: {broken.result.outcome}: {broken.result.text}"
+
+
+def with_observation(messages: Sequence[Message], observation: str | None) -> tuple[Message, ...]:
+    """A prompt with what the world says first: at the end of the last user message, or as one of its own."""
+    if observation is None:
+        return tuple(messages)
+    if not messages or messages[-1].role != "user":
+        return (*messages, Message("user", observation))
+    last = messages[-1]
+    content = f"{last.content}\n\n{observation}" if last.content else observation
+    return (*messages[:-1], replace(last, content=content))
+
+
+def describe_other_result(before: CallRecord, now: CallRecord) -> str:
+    """How a call of a prefix ended when it was made again."""
+    was, found = (f"{record.result.outcome} {record.result.text!r:.120}" for record in (before, now))
+    return f"tool {before.call.name!r}: called again for the trajectory's prefix: {found}; before: {was}"
+
+
+def version_changes(start: int, versions: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where the number of updates changes, with the number from there on. Args: start: the first token's offset."""
+    for at, version in enumerate(versions):
+        if at == 0 or version != versions[at - 1]:
+            yield start + at, version

@@ -18,6 +18,7 @@ from rlf.types.events import Notice
 
 if TYPE_CHECKING:
     from rlf.chat import ChatFormat
+    from rlf.chat.policy import WhenFull
     from rlf.rollout.certificate import Certificate
     from rlf.spec.models import RunSpec
     from rlf.types import ToolDescription
@@ -40,9 +41,8 @@ def certified(spec: RunSpec, chat: ChatFormat, runs_folder: Path | None = None) 
     name, tools = format_name(spec, chat), spec.shown_tools
 
     def play() -> Certificate:
-        history, system, left_out = spec.chat.history, spec.data.train.system, spec.rollout.context is not None
-        how = {"leaves_out": left_out, "speaks": _world_speaks(spec)}
-        return certify(chat, name, tools, history=history, system=system, **how)
+        system, speaks, full = spec.data.train.system, _world_speaks(spec), _when_full(spec)
+        return certify(chat, name, tools, history=spec.chat.history, when_full=full, system=system, speaks=speaks)
 
     if runs_folder is None:
         return play()
@@ -74,6 +74,10 @@ def format_name(spec: RunSpec, chat: ChatFormat) -> str:
     return detect_format(chat.tokenizer)[0] if spec.chat.format == "auto" else spec.chat.format
 
 
+def _when_full(spec: RunSpec) -> WhenFull | None:
+    return None if spec.rollout.context is None else spec.rollout.context.when_full
+
+
 def _world_speaks(spec: RunSpec) -> bool:
     return spec.env is not None and spec.env.speaks
 
@@ -85,7 +89,7 @@ def _certificate_key(spec: RunSpec, chat: ChatFormat, name: str, tools: Sequence
         {
             "format": name,
             "history": spec.chat.history,
-            "leaves_out": spec.rollout.context is not None,
+            "when_full": _when_full(spec),
             "thinking_tag": spec.chat.thinking_tag,
             "system": spec.data.train.system,
             "speaks": _world_speaks(spec),

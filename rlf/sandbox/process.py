@@ -337,7 +337,8 @@ def _outside_outcome(
         return SandboxOutcome.KILLED, f"ended for writing more than {limits.disk_mb} MiB or too many files"
     # Before its first word nothing foreign ran: an end by then is the machine's, and no policy is to pay for it.
     if not answer.confined:
-        return SandboxOutcome.INFRA, f"the sandbox could not be entered: {_last_line(answer.stderr) or _UNSAID}"
+        reason = (answer.stderr.strip().splitlines() or [""])[-1][-300:]
+        return SandboxOutcome.INFRA, f"the sandbox could not be entered: {reason or _UNSAID}"
     # After the limits: a process that is killed half way through a frame has sent a broken one through no fault.
     if answer.fault is not None:
         return SandboxOutcome.KILLED, f"ended since the process answered with {answer.fault}"
@@ -345,11 +346,6 @@ def _outside_outcome(
         return None, None
     assert ending is not None, "no answer and no end"
     return _ended_early(ending, limits, level)
-
-
-def _last_line(text: str) -> str:
-    """Where a traceback has its reason."""
-    return (text.strip().splitlines() or [""])[-1][-300:]
 
 
 def _ended_early(ending: Exit, limits: SandboxLimits, level: Level) -> tuple[SandboxOutcome, str]:

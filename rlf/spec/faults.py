@@ -142,7 +142,8 @@ def _missing_fault(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
         return node.fault(f"got a list of {len(node.items)}; expected at least {path[-1] + 1} items. Add the others.")
     kinds = known_kinds(model, root, path) or known_kinds(model, root, (*path, "kind"))
     where: tuple[Key, ...] = (*node.path, path[-1])
-    usual = value_at(LEAST, (*path, "kind")) or _own_kind(node, kinds)
+    # A kind that has a key of its name, where that key is there: `rule` beside `rule: exact_match`.
+    usual = value_at(LEAST, (*path, "kind")) or next((kind for kind in kinds if kind in node.mapping), None)
     words = missing(path[-1], doc_at(model, root, path), kinds, usual)
     if path[-1] == "kind" and node.path[:1] == ("rewards",) and (rule := rule_of(node)):
         return Fault(node.place, dotted(node.path), f"got {show(plain(node))} without its kind. Write `{rule}`.")
@@ -150,11 +151,6 @@ def _missing_fault(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
     return Fault(
         node.key_place if node.path else node.place, dotted(where), words.replace(f"`{path[-1]}: ...`", f"`{form}`")
     )
-
-
-def _own_kind(node: Node, kinds: Sequence[str]) -> str | None:
-    """The kind that has a key of its name, where that key is there: `rule` beside `rule: exact_match`."""
-    return next((kind for kind in kinds if kind in node.mapping), None)
 
 
 def _show_value(root: Node, path: KeyPath) -> str:

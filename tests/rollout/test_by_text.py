@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlf.chat.history import LEFT_OUT
+from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY
 from rlf.chat.policy import ContextLimit
 from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, RequestedCall
@@ -113,6 +113,34 @@ def test_a_model_behind_a_server_sees_no_old_results_once_its_context_is_full():
     )
     asyncio.run(player.play(Rollout("r", Task("t", (Message("user", "Go."),), None), 0, seed=0)))
     assert seen == [[], [WORDS], [WORDS, WORDS], [LEFT_OUT, LEFT_OUT, WORDS]]
+
+
+def test_a_full_context_of_a_model_behind_a_server_is_followed_by_one_with_its_summary():
+    seen = []
+
+    async def chat(messages, *_, **__):
+        seen.append([message["content"] for message in messages if message["role"] != "assistant"])
+        calls = () if len(seen) in (3, 5) else (RequestedCall("a", "quick", "{}"),)
+        text = "Words were said." if calls == () else ""
+        return Completion(text, calls, "stop", (), Usage(prompt_tokens=(0, 40, 120, 300, 60, 60)[len(seen)]))
+
+    player = TextPlayer(
+        SimpleNamespace(chat=chat),
+        Words(),
+        RolloutLimits(max_turns=9, max_total_tokens=999),
+        SamplingSpec(),
+        timeout_s=20.0,
+        room=asyncio.Semaphore(1),
+        meter=Meter(),
+        text_calls=TextCalls(AUTO, ()),
+        usage={},
+        context=ContextLimit(limit=100, keep_last=1, when_full="summarize"),
+    )
+    trajectory = asyncio.run(player.play(Rollout("r", Task("t", (Message("user", "Go."),), None), 0, seed=0)))
+    opening = f"Go.\n\n{SUMMARY} Words were said."
+    asked = f"{WORDS}\n\n{ASKS}"
+    assert seen == [["Go."], ["Go.", WORDS], ["Go.", WORDS, asked], [opening, WORDS], [opening, WORDS, WORDS]]
+    assert trajectory.answer == "Words were said." and [len(turn.calls) for turn in trajectory.turns] == [1, 1, 0, 1, 0]
 
 
 def test_turns_in_a_row_without_a_valid_call_end_the_trajectory_of_a_model_behind_a_server_too():

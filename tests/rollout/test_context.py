@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rlf.chat.history import LEFT_OUT
-from rlf.chat.policy import ChatPolicy, ContextLimit, HistoryPolicy
+from rlf.chat.format import FORMATS
+from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY
+from rlf.chat.policy import ChatPolicy, ContextLimit, HistoryPolicy, WhenFull
+from rlf.chat.repair import stand_in
 from rlf.core import CheckError, SpecError
 from rlf.reports.trajectory import show_links
 from rlf.rollout import Prefix
@@ -70,9 +72,61 @@ def test_a_context_that_stays_full_is_left_before_each_turn(go_on, chat):  # noq
     assert len(trajectory.stretches) == 5
 
 
-def test_what_fits_one_context_is_the_trajectory_without_a_limit(go_on):  # noqa: F811
-    (plain, asked), (limited, again) = played_so(go_on), played_so(go_on, limit=9000)
+@pytest.mark.parametrize("when_full", WhenFull)
+def test_what_fits_one_context_is_the_trajectory_without_a_limit(go_on, when_full):  # noqa: F811
+    (plain, asked), (limited, again) = played_so(go_on), played_so(go_on, limit=9000, when_full=when_full)
     assert timeless(limited) == timeless(plain) and again.requests == asked.requests
+
+
+NOTES = "Two places.<|im_end|>"
+CALLING = f"Four. {call('e')}"
+SUMMARISED = [call("a"), call("b"), NOTES, call("c"), CALLING, call("d"), NOTES, "Vell.<|im_end|>"]
+
+
+def test_a_full_context_is_followed_by_one_with_the_policys_own_summary(go_on, chat):  # noqa: F811
+    limit = len(played_so(go_on)[1].requests[2].tokens) - 1  # two results are too many
+    how = ChatPolicy(context=ContextLimit(limit=limit, when_full="summarize"))
+    trajectory, policy = go_on(SUMMARISED, tools=Long(), handling=how, max_turns=8)
+    texts = [chat.decode(request.tokens) for request in policy.requests]
+    seen = [([word for word in "abcd" if word * 300 in text], text.count(ASKS), text.count(SUMMARY)) for text in texts]
+    assert seen == [
+        *[([], 0, 0), (["a"], 0, 0), (["a", "b"], 1, 0)],
+        *[(["b"], 0, 1), (["b", "c"], 1, 1)],
+        *[(["c"], 0, 1), (["c", "d"], 1, 1)],
+        (["d"], 0, 1),
+    ]
+    assert [request.fresh for request in policy.requests] == [False, False, False, True, False, True, False, True]
+    assert f"{SUMMARY} Two places.<|im_end|>" in texts[3] and "Four." in texts[5]
+    opening = texts[0].partition("Where?")[0]
+    assert all(text.startswith(f"{opening}Where?") for text in texts), "the tools and the question stay"
+    for turn, request, sample in zip(trajectory.turns, policy.requests, policy.samples, strict=True):
+        start = max(begin for begin, _ in trajectory.stretches if begin <= turn.start)
+        assert list(trajectory.tokens[start : turn.start]) == list(request.tokens)
+        assert list(trajectory.tokens[turn.start : turn.end]) == sample.tokens
+        assert all(trajectory.action_mask[turn.start : turn.end]), "summaries are trained on"
+    assert sum(trajectory.action_mask) == sum(len(sample.tokens) for sample in policy.samples)
+    assert trajectory.stop is StopReason.ANSWERED and not trajectory.failures
+    assert [len(turn.calls) for turn in trajectory.turns] == [1, 1, 0, 1, 0, 1, 0, 0], "a summary runs no call"
+
+
+def test_a_summary_is_a_turn_and_may_be_the_last(go_on, chat):  # noqa: F811
+    how = ChatPolicy(context=ContextLimit(limit=8, when_full="summarize", keep_last=0))
+    trajectory, policy = go_on([call("a"), NOTES, call("b"), NOTES], tools=Long(), handling=how, max_turns=4)
+    assert trajectory.stop is StopReason.MAX_TURNS and len(trajectory.turns) == 4
+    assert results_of(chat, policy.requests[2]) == ([], 0), "nothing is kept beside the summary"
+
+
+@pytest.mark.parametrize("forks", [False, True])
+@pytest.mark.parametrize("num_turns", range(3))
+def test_a_prefix_before_a_summary_continues_in_the_same_contexts(go_on, make_chat, num_turns, forks):  # noqa: F811
+    chat = make_chat(TEMPLATE.replace(CONTENT, DROPPED))
+    script = [f"<think>\nhm\n</think>\n\n{line}" for line in SUMMARISED]
+    context = ContextLimit(limit=900, when_full="summarize")
+    how = {"chat": chat, "tools": Long(), "handling": ChatPolicy(forks=forks, context=context), "max_turns": 9}
+    whole, asked = go_on(script, **how)
+    again, policy = go_on(script[num_turns:], Prefix(whole, num_turns), **how)
+    assert whole.stop is StopReason.ANSWERED and len(whole.forks) > 2 and timeless(again) == timeless(whole)
+    assert policy.requests == asked.requests[num_turns:]
 
 
 @pytest.mark.parametrize("forks", [False, True])
@@ -101,17 +155,41 @@ def test_corrections_and_short_results_stay(go_on, chat):  # noqa: F811
 
 def test_contexts_are_certified(make_chat, chat):
     plain = certify(chat, "hermes", TOOLS)
-    assert certify(chat, "hermes", TOOLS, leaves_out=True).num_turns > plain.num_turns
+    for when_full in WhenFull:
+        assert certify(chat, "hermes", TOOLS, when_full=when_full).num_turns > plain.num_turns
     dropping = make_chat(TEMPLATE.replace(CONTENT, DROPPED))
-    assert certify(dropping, "hermes", TOOLS, history=HistoryPolicy.FORK, leaves_out=True).differences
+    for when_full in WhenFull:
+        assert certify(dropping, "hermes", TOOLS, history=HistoryPolicy.FORK, when_full=when_full).differences
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS.names() if FORMATS.get(name).names_tools])
+def test_every_format_shows_a_summary_and_its_request_as_its_template_does(name):
+    format_ = stand_in(name).with_tools(TOOLS)
+    assert certify(format_, name, TOOLS, when_full=WhenFull.SUMMARIZE).num_sampled
 
 
 def test_a_certificate_finds_results_that_stay(chat, monkeypatch):
     from rlf.rollout import loop
 
-    monkeypatch.setattr(loop._Play, "_bare", lambda self, turn, seen: seen)
+    answered = loop._Play._answered
+
+    def with_results(self, turn, results):
+        return answered(self, turn, [record.result.text for record in turn.calls])
+
+    monkeypatch.setattr(loop._Play, "_answered", with_results)
     with pytest.raises(CheckError, match=r"rollout\.context: before turn 3"):
-        certify(chat, "hermes", TOOLS, leaves_out=True)
+        certify(chat, "hermes", TOOLS, when_full=WhenFull.DROP_RESULTS)
+
+
+def test_a_certificate_finds_a_request_that_stays_after_its_summary(chat, monkeypatch):
+    from rlf.rollout import loop
+
+    def as_it_was(self, turn, results):
+        return self.record.tokens[turn.end : turn.observation_end]
+
+    monkeypatch.setattr(loop._Play, "_answered", as_it_was)
+    with pytest.raises(CheckError, match=r"rollout\.context: before turn 3"):
+        certify(chat, "hermes", TOOLS, when_full=WhenFull.SUMMARIZE)
 
 
 def test_an_agent_has_contexts_of_its_own():

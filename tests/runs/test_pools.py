@@ -15,8 +15,8 @@ from .test_runs import Watch
 SPEC = ROOT / "specs" / "search.yaml"
 # The gate asks for other groups where rewards do not differ, and the sampler chooses these by what it saw.
 POOLS = ["+train.sampler=pools", "+train.dynamic_filtering={max_rounds: 2}", "checkpoint.every=1"]
-# Each turn after the first begins a new context, a row of its own.
-POOLS.append("+rollout.context={limit: 20, keep_last: 0}")
+# Each turn that calls is followed by a summary, and a new context that is a row of its own.
+POOLS.append("+rollout.context={limit: 20, keep_last: 0, when_full: summarize}")
 
 
 def test_a_run_draws_from_pools_and_keeps_what_it_drew_for_its_resumption(tmp_path):

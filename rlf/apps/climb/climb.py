@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.endpoints.spec import EndpointSpec
@@ -215,8 +216,7 @@ class _Ladder:
     def _declared(self) -> tuple[dict[str, Any], int]:
         """The settings of demonstrations, and how many steps they take: the spec's, or the solutions of its tasks."""
         spec = check_spec(self._files, self._overrides).plan.spec if self._has_demonstrations() else self.spec
-        if spec.data.demonstrations is not None:
-            declared = spec.data.demonstrations
+        if (declared := spec.data.demonstrations) is not None:
             shown = declared.model_dump(mode="json") | {"steps": None}
             return shown, min(declared.steps or spec.train.steps, spec.train.steps)
         file = self._runs_folder / f"climb-{spec.name}.jsonl"
@@ -234,14 +234,13 @@ class _Ladder:
         from rlf.spec import load_spec
 
         shown = load_spec(list(self._files), list(self._overrides)).spec.data.demonstrations
-        return shown is not None and Path(shown.path).exists()
+        return shown is not None and (shown.path.startswith(BUILTIN) or Path(shown.path).exists())
 
     def _rewards(self) -> Rung:
         best, steps = self._best, self.spec.train.steps
         if best is not None and best.unsolved == 1:
-            raise _Skip(
-                f"no question is solved by any of {self._options.samples} samples: there is nothing to strengthen"
-            )
+            samples = self._options.samples
+            raise _Skip(f"no question is solved by any of {samples} samples: there is nothing to strengthen")
         if self._has_demonstrations():
             _, imitating = self._declared()
             steps = steps - imitating if imitating < steps else steps
@@ -256,9 +255,8 @@ class _Ladder:
         with preparing.prepare(self._model, options, runs_folder=self._runs_folder) as planned:
             known = self._find(planned.identity)
         if known is None or known.status is not RunStatus.FINISHED:
-            evaluate = import_app(_KEY, "evaluate", "python").evaluate
-            report = evaluate([self._model], list(files), changes, **asked, runs_folder=self._runs_folder)
-            run_id = report.rows[0].run_id
+            play = import_app(_KEY, "evaluate", "python").evaluate
+            run_id = play([self._model], list(files), changes, **asked, runs_folder=self._runs_folder).rows[0].run_id
         else:
             run_id = known.id
         return self._measure(name, run_id, None)

@@ -84,6 +84,5 @@ def _row(rung: Rung) -> str:
     interval = f"{rung.low:.1%} to {rung.high:.1%}"
     return (
         f"{rung.name:<16}{rung.success:>8.1%}  {interval:<16}{rung.num_rollouts:>9,}{rung.num_sampled:>11,}"
-        f"{duration(rung.time_s):>9}  "
-        f"{rung.run_id}"
+        f"{duration(rung.time_s):>9}  {rung.run_id}"
     )

@@ -22,9 +22,8 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run
 from rlf.rewards.judging.drift import label_id
 from rlf.rollout.collect import collect
-from rlf.rollout.loop import with_observation
 from rlf.rollout.recorded import WrittenTurn, write_turn
-from rlf.rollout.rollout import Rollout
+from rlf.rollout.rollout import Rollout, with_observation
 from rlf.rollout.scripted import Line, ScriptedPolicy
 from rlf.spec import RunSpec
 from rlf.spec.model_files import folder_on_disk

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rlf.apps.demos.rows import DemonstratedTurn, Demonstration
 from rlf.chat.encoding import markup_ids
 from rlf.chat.format import ChatFormat
-from rlf.chat.policy import ChatPolicy
+from rlf.chat.policy import ChatPolicy, WhenFull
 from rlf.core import RlfError
 from rlf.rollout.recorded import WrittenTurn, play_written
 from rlf.types import ToolDescription, Trajectory
@@ -36,6 +36,12 @@ async def play_demonstration(
     trajectory, _ = await play_written(
         chat, tools, task, script, results, max_total_tokens=max_total_tokens, handling=handling
     )
+    full = handling.context
+    if full and full.when_full is WhenFull.SUMMARIZE and any(turn.start > full.limit for turn in trajectory.turns):
+        raise RlfError(
+            f"demonstration {task.id}: it is longer than `rollout.context.limit`, {full.limit}, and no summary "
+            "of it is written. Leave it out, or raise that."
+        )
     if trajectory.stop is StopReason.LENGTH:
         raise RlfError(
             f"demonstration {task.id}: it has more tokens than `rollout.max_total_tokens`, {max_total_tokens}. Raise "

@@ -83,12 +83,8 @@ def find_faults(loaded: LoadedSpec) -> list[Fault]:
     if len(rows) <= shown.heldout:
         message = f"got {shown.heldout} of {len(rows)} demonstrations, so that none is left to imitate. Write less."
         return [loaded.fault((*here, "heldout"), message)]
-    return [loaded.fault((*here, "path"), words) for words in _find_unwritable(spec, rows)]
-
-
-def _find_unwritable(spec: RunSpec, rows: Sequence[Demonstration]) -> list[str]:
-    """What the chat format cannot write of the rows, of the first few."""
-    return [found for found in play_each(spec, rows) or () if isinstance(found, str)][:_MAX_SHOWN]
+    unwritable = [found for found in play_each(spec, rows) or () if isinstance(found, str)]
+    return [loaded.fault((*here, "path"), words) for words in unwritable[:_MAX_SHOWN]]
 
 
 def play_each(spec: RunSpec, rows: Sequence[Demonstration]) -> list[Trajectory | str] | None:

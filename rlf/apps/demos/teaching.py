@@ -17,7 +17,7 @@ from rlf.apps.demos.rows import load_solutions
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.errors import RlfError
-from rlf.rollout.loop import with_observation
+from rlf.rollout.rollout import with_observation
 from rlf.spec.model_files import folder_on_disk
 from rlf.training.batch import Batch, TeacherRows
 from rlf.training.harness import Harness

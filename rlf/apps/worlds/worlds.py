@@ -115,7 +115,7 @@ async def _begin_world(spec: RunSpec, task: Task) -> str | None:
 def render_prompt(spec: RunSpec, task: Task, observation: str | None = None) -> str:
     """The prompt that the model reads before its first turn."""
     from rlf.chat.encoding import load_tokenizer
-    from rlf.rollout.loop import with_observation
+    from rlf.rollout.rollout import with_observation
     from rlf.spec.model_files import model_location
     from rlf.training.harness import build_chat
 

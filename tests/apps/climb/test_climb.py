@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from rlf.apps.climb.climb import ClimbOptions, climb
+from rlf.apps.climb.climb import ClimbOptions, _Ladder, climb
 from rlf.apps.prompt import search as searching
 from rlf.core import RlfError
 from rlf.core.yaml_text import dump_yaml
@@ -120,6 +120,12 @@ def test_a_prompt_that_is_better_is_what_later_rungs_have(whole, tmp_path, monke
     with open_reader(tmp_path / "runs") as reader:
         plan = reader.get_run(rewards.run_id or prompt.run_id).record.plan["spec"]
     assert (plan["data"]["train"]["system"] == "Search first.") is (prompt.success >= base.success)
+
+
+def test_demonstrations_that_ship_with_rlf_are_imitated_as_the_spec_says(tmp_path):
+    ladder = _Ladder([ROOT / "specs" / "cold_start.yaml"], [], NEVER, tmp_path, [], print)
+    shown, steps = ladder._declared()
+    assert (shown["path"], shown["steps"], steps) == ("builtin:shop/demonstrations", None, 60)
 
 
 def test_rewards_are_left_out_where_no_sample_solves_anything(tmp_path):

@@ -27,8 +27,8 @@ from rlf.core.errors import CheckError
 from rlf.core.servers import listening
 from rlf.core.text import clean
 from rlf.rollout.by_text import TextPlayer
-from rlf.rollout.loop import Setting, with_observation
-from rlf.rollout.rollout import Rollout
+from rlf.rollout.loop import Setting
+from rlf.rollout.rollout import Rollout, with_observation
 from rlf.spec.agent import AgentFailure, AgentSpec, error_of
 from rlf.spec.models import ChatSpec
 from rlf.types.events import Notice
