@@ -29,6 +29,14 @@ _WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
 class _Commands(TyperGroup):
     """The top-level commands, each loaded when it is asked for, with one boundary around them all."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the options before the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except _WrongUsage as error:
+            _explain(error, args)
+            raise
+
     def list_commands(self, ctx: Any) -> list[str]:
         """All names, in the order of the help."""
         return list(COMMANDS)
@@ -63,12 +71,8 @@ class _Commands(TyperGroup):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except _WrongUsage as error:
-            from rlf.cli.elsewhere import explain_usage
-
-            suggestion = explain_usage(error, arguments)
-            if suggestion is None:
-                raise
-            _exit_with(suggestion, RlfError.exit_code)
+            _explain(error, arguments)
+            raise
         except RlfError as error:
             _exit_with(str(error), error.exit_code)
         except KeyboardInterrupt:
@@ -95,15 +99,17 @@ def _load_command(name: str) -> Any:
         alone.command(name)(load_function(HOMES[name]))
         return typer.main.get_command(alone)
     group = typer.Typer(name=name, cls=_Group, help=GROUPS[name], no_args_is_help=True, rich_markup_mode=None)
-    group.callback()(_begin_group)
+    group.callback()(lambda: None)  # without one, typer makes a group of one command that command
     for word, home in members(name):
         group.command(word, no_args_is_help=(name, word) == ("runs", "compare"))(load_function(home))
     return typer.main.get_group(group)
 
 
-def _begin_group() -> None:
-    # Without a callback, typer makes a group of one command that command.
-    pass
+def _explain(error: Exception, arguments: list[str]) -> None:
+    from rlf.cli.elsewhere import explain_usage
+
+    if (words := explain_usage(error, arguments)) is not None:
+        _exit_with(words, RlfError.exit_code)
 
 
 def _exit_with(message: str, exit_code: int) -> NoReturn:
@@ -119,16 +125,13 @@ def _fail_for_os(error: Exception) -> None:
         # What is still buffered would be flushed at exit, into the closed pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(141) from error
-    file = error.filename if isinstance(error, OSError) else None
-    number = error.errno if isinstance(error, OSError) else None
+    file, number = (error.filename, error.errno) if isinstance(error, OSError) else (None, None)
     if number in _REFUSED and file:
         _exit_with(f"{file}: {os.strerror(number)}. Name a file or folder that you may use.", RlfError.exit_code)
     if number == errno.ENAMETOOLONG:
         name = max(Path(str(file)).parts, key=len)
-        _exit_with(
-            f"{name[:40]}...: the name has {len(os.fsencode(name))} bytes; file systems take 255. Write a shorter one.",
-            RlfError.exit_code,
-        )
+        length = f"the name has {len(os.fsencode(name))} bytes; file systems take 255"
+        _exit_with(f"{name[:40]}...: {length}. Write a shorter one.", RlfError.exit_code)
     from rlf.core.files import refusal
 
     words = refusal(error)
@@ -170,14 +173,6 @@ def _set_options(
     configure(verbosity)
 
 
-def _current_folder() -> Path:
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        print("the current folder was removed. Change to another one, then try again.", file=sys.stderr)
-        sys.exit(RlfError.exit_code)
-
-
 def main() -> None:
     """The entry point."""
     heed_signals()
@@ -188,9 +183,12 @@ def main() -> None:
         if any("\ud800" <= character <= "\udfff" for character in word):  # not UTF-8, as a file's name may be
             from rlf.core.text import clean
 
-            print(
-                f"{clean(word)!r}: this is not UTF-8. Rename the file, or write the argument in UTF-8.", file=sys.stderr
-            )
+            fix = "Rename the file, or write the argument in UTF-8."
+            print(f"{clean(word)!r}: this is not UTF-8. {fix}", file=sys.stderr)
             sys.exit(RlfError.exit_code)
-    import_from(_current_folder())
+    try:
+        import_from(Path.cwd())
+    except FileNotFoundError:
+        print("the current folder was removed. Change to another one, then try again.", file=sys.stderr)
+        sys.exit(RlfError.exit_code)
     app(prog_name="rlf")

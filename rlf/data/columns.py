@@ -47,7 +47,8 @@ def missing_column(rows: Sequence[Row], column: str) -> str | None:
     if inside:
         return f"no column {column!r}{nearest(last, inside)} ({parent} has: {', '.join(inside)})."
     known = list(dict.fromkeys(name for row in rows for name in row.values))
-    return f"no column {column!r}{nearest(column, known)} (columns: {', '.join(known)})."
+    spaced = "; there are spaces around it in the file. Remove them" if column in map(str.strip, known) else ""
+    return f"no column {column!r}{spaced or nearest(column, known)} (columns: {', '.join(known)})."
 
 
 def _has_column(values: Mapping[str, Any], column: str) -> bool:

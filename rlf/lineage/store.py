@@ -281,6 +281,8 @@ def _check_file(url: URL, *, create: bool) -> None:
     if path.parent.exists() and not path.parent.is_dir():
         raise RlfError(f"{path.parent}: is a file; expected a runs folder. Name a folder with `--runs`.")
     if not create and not path.exists():
+        if path.suffix != ".db":
+            raise RlfError(f"{path}: no such file. Name a database of runs, or a file that `rlf runs export` wrote.")
         raise RlfError(f"{path}: no lineage yet. Start a run with `rlf run SPEC`, or name the database of another one.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -405,10 +405,10 @@ def match_name(name: str, ids: list[str]) -> str:
         return name if name in found else found[0]
     if found:
         raise RlfError(f"run {name!r}: {len(found)} runs begin so: {_join_some(found)}. Write more of the id.")
-    if name.endswith((".yaml", ".yml")):
-        raise NotFoundError(
-            f"got {name}, a spec; expected a run's id, or `latest`. `rlf run {name}` starts a run of it."
-        )
+    from rlf.core.mistakes import explain
+
+    if meant := explain("runs", name, name=name):
+        raise NotFoundError(meant[0])
     known = f"(newest: {_join_some(ids)}). `latest` is the newest, `latest~1` the one before; see `rlf runs list`."
     raise NotFoundError(f"run {name!r}: no such run{nearest(name, ids)} {known}")
 

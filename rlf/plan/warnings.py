@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rlf.algo.loss_config import LrSchedule, PolicyLossKind
 from rlf.builtin.names import BUILTIN
@@ -28,9 +27,6 @@ from rlf.spec.nodes import KeyPath
 from rlf.tools.declaration import ToolDeclaration
 from rlf.types import Task
 
-if TYPE_CHECKING:
-    from rlf.rewards.kinds.verify import VerifyTerm
-
 # Warnings about reward terms that misread what the data holds.
 
 
@@ -45,13 +41,11 @@ def find_reward_warnings(loaded: LoadedSpec, datasets: Sequence[Sequence[Task]])
             yield loaded.fault(
                 (*place, "schema"), f"{message}expected content. Write e.g. `required`, or `minItems: 1`."
             )
-        if is_verify(term) and (number := _num_without_rows(term, datasets)):
+        if is_verify(term) and term.may_expect_no_rows:
+            number = sum(term.expects_no_rows(task) for tasks in datasets for task in tasks)
             message = f"{number} of {num_tasks} tasks expect no rows, so any query without rows earns 1. "
-            yield loaded.fault((*place, "expected"), f"{message}Leave these tasks out of the data.")
-
-
-def _num_without_rows(term: VerifyTerm, datasets: Sequence[Sequence[Task]]) -> int:
-    return sum(term.expects_no_rows(task) for tasks in datasets for task in tasks) if term.may_expect_no_rows else 0
+            if number:
+                yield loaded.fault((*place, "expected"), f"{message}Leave these tasks out of the data.")
 
 
 # Settings that nothing reads, because of another setting: legal, and without the effect that their writer wants.

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError, RunError, SpecError
+from rlf.core.mistakes import explain
 from rlf.endpoints.spec import EndpointSpec
 from rlf.engines.engine import HostSettings, engine_of
 from rlf.lineage.records import Run, RunRecord
@@ -155,6 +156,8 @@ def _resolve_target(name: str, runs_folder: Path, temporary: Path) -> _Found:
     except RunError:
         raise
     except RlfError as error:
+        if meant := explain("targets", name):
+            raise RlfError(f"{name}: {meant[0]}") from error
         raise RlfError(
             f"{name}: names no model: there is no such folder here, and {error} Write "
             "OWNER/NAME for a model of Hugging Face, `builtin:tiny` for a shipped one."

@@ -246,11 +246,11 @@ class Reading:
 
     def _is_foreign(self, item: Node) -> bool:
         """Whether a tool is in the form of another API, which adds its one fault."""
-        if "function" not in item.mapping:
+        if not {"function", "type"} & item.mapping.keys():
             return False
-        from rlf.spec.mistaken import openai_form
+        from rlf.spec.mistaken import foreign_form
 
-        message = openai_form(item)
+        message = foreign_form(item)
         self.faults += [] if message is None else [item.fault(message)]
         return message is not None
 

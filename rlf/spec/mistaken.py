@@ -186,14 +186,22 @@ def not_this_role(text: str, role: str, folder: Path) -> str | None:
     return known and known[0]
 
 
-def openai_form(tool: Node) -> str | None:
-    """The sentence about a tool in the form of OpenAI's API; None for any other."""
-    name = plain(tool.mapping["function"]).get("name", "NAME") if tool.mapping["function"].mapping else None
-    target = "" if tool.get("target") else f", and `target: {{kind: python, callable: FILE.py:{name}}}`"
-    return name and (
-        f"this is a tool in OpenAI's form, all of it below `function`. Write `name: {name}` and `description` at the "
-        f"top and `inputSchema` in place of `parameters`{target}; or `rlf tools import openai FILE` writes it."
-    )
+def foreign_form(tool: Node) -> str | None:
+    """The sentence about a tool, or a server of tools, in the form of an API of models; None for any other."""
+    said = plain(tool)
+    below = said.get("function", said if said.get("type") == "function" else None)
+    if isinstance(below, dict):
+        name = below.get("name", "NAME")
+        target = "" if tool.get("target") else f", and `target: {{kind: python, callable: FILE.py:{name}}}`"
+        return (
+            f"this is a tool in OpenAI's form{', all of it below `function`' if below is not said else ''}. Write "
+            f"`name: {name}` and `description` at the top and `inputSchema` in place of `parameters`{target}; or "
+            "`rlf tools import openai FILE` writes it."
+        )
+    address = said.get("server_url", said.get("url"))
+    if {"target", "inputSchema"} & said.keys() or not isinstance(address, str):
+        return None
+    return f"this is an MCP server in the form of an API of models. Write `{{mcp: {{url: {json.dumps(address)}}}}}`."
 
 
 # Variables of the environment as other programs write them.

@@ -93,6 +93,8 @@ def _parse_override(text: str) -> _Override:
     path = tuple(re.sub(r"\[(\d+)\]", r".\1", match["path"].strip()).split("."))
     if not all(path):
         raise _Refused("this names no key; expected a dotted path. Write e.g. train.steps=10.")
+    if match["path"].startswith("+"):
+        raise _Refused(f"`++` is Hydra's, which sets and adds. Write {text[2:]}; `+` adds what is not there.")
     if match["sign"] == "~" and match["value"] is not None:
         raise _Refused(f"`~` deletes and takes no value. Write ~{match['path']}.")
     if match["sign"] != "~" and match["value"] is None:

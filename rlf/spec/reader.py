@@ -133,8 +133,8 @@ def _read_text(text: str) -> str:
 
 def _check_tag(tag: str, known: tuple[str, ...]) -> None:
     if tag not in known:
-        shown = tag.replace(TAG, "!!")
-        raise _BadScalar(f"got the tag {shown}; tags other than !!str are not read. Remove it.")
+        fix = "Remove it; a file is named by its path alone."
+        raise _BadScalar(f"got the tag {tag.replace(TAG, '!!')}; tags other than !!str are not read. {fix}")
 
 
 def _parse_finite(text: str) -> float:
@@ -207,7 +207,7 @@ def _read_bytes(path: Path, named_by: Node | None) -> bytes:
     try:
         size = path.stat().st_size
         if path.is_dir():
-            files = ", ".join(sorted(file.name for file in path.glob("*.y*ml"))[:5])
+            files = ", ".join(sorted(str(f.relative_to(path)) for f in [*path.glob("*.y*")] or path.glob("*/*.y*"))[:5])
             raise _Unread(f"this is a folder; expected a YAML file. Name a file in it{files and ': '}{files}.")
         if size > MAX_BYTES:
             raise _Unread(f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read. Move data to data files.")

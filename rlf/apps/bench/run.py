@@ -17,6 +17,7 @@ from rlf.apps.bench.kind import BENCHMARKS, Benchmark, Row
 from rlf.core.errors import RlfError, SpecError
 from rlf.core.identity import hash_bytes, hash_json
 from rlf.core.plain_json import Jsonable
+from rlf.core.registry import UnknownKind
 from rlf.reports.evaluations import EvaluationReport, EvaluationRow
 from rlf.reports.sheets import rate
 from rlf.reports.statistics import Interval
@@ -108,7 +109,11 @@ def make_benchmark(name: str, options: Mapping[str, Any]) -> Benchmark:
     """A benchmark with options. Raises RlfError for an option that it has not, or a wrong value."""
     from pydantic import ValidationError
 
-    kind = BENCHMARKS.get(name)
+    try:
+        kind = BENCHMARKS.get(name)
+    except UnknownKind as error:
+        asked = "questions of your own are asked by `rlf eval TARGET --data FILE.jsonl`"
+        raise RlfError(f"{error}. Name one of these; {asked}.") from error
     known = list(kind.model_fields)
     for option in options:
         if option not in known:

@@ -145,7 +145,7 @@ def score_rewards(
     from rlf.runs.rewards import rescoring_spec
 
     if (run is None) == (file is None):
-        raise RlfError("got both --run and --file, or neither; expected one. Write e.g. `--run latest`.")
+        raise RlfError("expected --run or --file, and one of them. Write e.g. `rlf rewards score SPEC --run latest`.")
     spec = rescoring_spec(*split_arguments(arguments))
     saved = saved_in_file(file) if file is not None else saved_in_run(run or "", runs_folder, phase=phase, step=step)
     found = asyncio.run(rescore(spec, saved))
