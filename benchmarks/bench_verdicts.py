@@ -23,12 +23,12 @@ from tempfile import mkdtemp
 from rlf.apps.bench.kind import BENCHMARKS
 from rlf.apps.bench.kinds.bfcl import CATEGORIES as BFCL
 from rlf.apps.bench.run import write_benchmark
-from rlf.chat.policy import ChatPolicy, FailurePolicy
+from rlf.chat.policy import FailurePolicy
 from rlf.chat.repair import stand_in
 from rlf.data.tasks import load_tasks
 from rlf.environments import WorldPool
 from rlf.rollout.loop import Setting, play
-from rlf.rollout.rollout import Rollout, RolloutLimits
+from rlf.rollout.rollout import ChatPolicy, Rollout, RolloutLimits
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.spec.load import load_spec
 from rlf.tools.execution.executor import Executor

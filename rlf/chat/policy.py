@@ -1,15 +1,12 @@
-"""A run's settings for its turns: repair, the reply to each failure class, history, and where sampling stops."""
+"""A run's settings for its turns: repair, the reply to a failure, history, and full contexts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pydantic import Field
 
 from rlf.core.kinds import StrictModel
-from rlf.types import FailureClass, ParseFailure
 
 
 class RepairPolicy(StrEnum):
@@ -62,23 +59,3 @@ class ContextLimit(StrictModel):
     """What the new context begins with."""
     keep_last: int = Field(1, ge=0)
     """Turns, counted from the last, whose results of tools stay, or which stand after the summary."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatPolicy:
-    """How the rollout loop takes a turn."""
-
-    repair: RepairPolicy = RepairPolicy.NONE
-    failures: Mapping[FailureClass, FailurePolicy] = field(default_factory=dict)
-    """Exceptions to `otherwise`, by class."""
-    otherwise: FailurePolicy = FailurePolicy.FEEDBACK
-    stop_after_call: bool = False
-    """Whether a turn ends with its first call, without waiting for the model to end it."""
-    forks: bool = False
-    """Whether a turn's context leaves out the thinking of earlier turns."""
-    context: ContextLimit | None = None
-    """When a new one begins; None: never."""
-
-    def reply(self, failure: ParseFailure) -> FailurePolicy:
-        """The consequence of one failure."""
-        return self.failures.get(failure.kind, self.otherwise)

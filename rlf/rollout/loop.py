@@ -15,12 +15,13 @@ from itertools import chain, repeat
 from rlf.chat.format import ChatFormat
 from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY, without_thinking
 from rlf.chat.marks import ParsedTurn
-from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy, WhenFull
+from rlf.chat.policy import FailurePolicy, RepairPolicy, WhenFull
 from rlf.chat.repair import repaired
 from rlf.rollout.disturbed import Disturbed
 from rlf.rollout.rollout import (
     NOT_RUN,
     OVER_LIMIT,
+    ChatPolicy,
     Prefix,
     Rollout,
     RolloutLimits,

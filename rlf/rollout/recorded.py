@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlf.chat.format import ChatFormat
-from rlf.chat.policy import ChatPolicy
 from rlf.rollout.loop import Setting, play
-from rlf.rollout.rollout import Rollout, RolloutLimits
+from rlf.rollout.rollout import ChatPolicy, Rollout, RolloutLimits
 from rlf.rollout.scripted import Line, ScriptedPolicy
 from rlf.types import Outcome, Sampling, Task, ToolCall, ToolDescription, ToolResult, Trajectory, Turn
 from rlf.types.policy import SampleRequest

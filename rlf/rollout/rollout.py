@@ -1,4 +1,4 @@
-"""The beginning of a trajectory: its task or the prefix of another one, and its limits."""
+"""The beginning of a trajectory: its task or the prefix of another one, its limits, and how turns are taken."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import asyncio
 import base64
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from rlf.chat.policy import ContextLimit, FailurePolicy, RepairPolicy
 from rlf.core.images import read_image_file
 from rlf.types.task import Message, Task
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
-from rlf.types.trajectory import CallRecord, Trajectory, Turn
+from rlf.types.trajectory import CallRecord, FailureClass, ParseFailure, Trajectory, Turn
 from rlf.types.world import Episode
 
 # The growing token record of one trajectory: the mask is right by construction.
@@ -75,6 +76,26 @@ class TokenRecord:
         self.tokens += tokens
         self.action_mask += [False] * len(tokens)
         self.rollout_logprobs += [0.0] * len(tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPolicy:
+    """How the rollout loop takes a turn."""
+
+    repair: RepairPolicy = RepairPolicy.NONE
+    failures: Mapping[FailureClass, FailurePolicy] = field(default_factory=dict)
+    """Exceptions to `otherwise`, by class."""
+    otherwise: FailurePolicy = FailurePolicy.FEEDBACK
+    stop_after_call: bool = False
+    """Whether a turn ends with its first call, without waiting for the model to end it."""
+    forks: bool = False
+    """Whether a turn's context leaves out the thinking of earlier turns."""
+    context: ContextLimit | None = None
+    """When a new one begins; None: never."""
+
+    def reply(self, failure: ParseFailure) -> FailurePolicy:
+        """The consequence of one failure."""
+        return self.failures.get(failure.kind, self.otherwise)
 
 
 @dataclass(frozen=True, slots=True)

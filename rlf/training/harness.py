@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rlf.algo.advantages.distillation import Distillation
 from rlf.chat.format import ChatFormat, open_format
-from rlf.chat.policy import ChatPolicy, FailurePolicy, HistoryPolicy
+from rlf.chat.policy import FailurePolicy, HistoryPolicy
 from rlf.core import RlfError
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
 from rlf.rollout.loop import Setting
-from rlf.rollout.rollout import RolloutLimits
+from rlf.rollout.rollout import ChatPolicy, RolloutLimits
 from rlf.tools.execution.cache import Tape
 from rlf.tools.execution.executor import Executor
 from rlf.tools.faults import Faults

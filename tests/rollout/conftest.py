@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.policy import ChatPolicy
 from rlf.chat.repair import read_stand_in
 from rlf.rollout import Rollout, RolloutLimits, Setting, play
+from rlf.rollout.rollout import ChatPolicy
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Task, ToolDescription, ToolResult
 

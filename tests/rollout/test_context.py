@@ -8,12 +8,13 @@ import pytest
 
 from rlf.chat.format import FORMATS
 from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY
-from rlf.chat.policy import ChatPolicy, ContextLimit, HistoryPolicy, WhenFull
+from rlf.chat.policy import ContextLimit, HistoryPolicy, WhenFull
 from rlf.chat.repair import stand_in
 from rlf.core import CheckError, SpecError
 from rlf.reports.trajectory import show_links
 from rlf.rollout import Prefix
 from rlf.rollout.certificate import certify
+from rlf.rollout.rollout import ChatPolicy
 from rlf.runs.plans import check_spec
 from rlf.types import Outcome, StopReason, ToolResult
 

@@ -6,10 +6,11 @@ import json
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.policy import ChatPolicy, FailurePolicy, RepairPolicy
+from rlf.chat.policy import FailurePolicy, RepairPolicy
 from rlf.chat.repair import stand_in
 from rlf.core import RlfError
 from rlf.rollout import Rollout, RolloutLimits, Setting, play, rollout_metrics
+from rlf.rollout.rollout import ChatPolicy
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import FailureClass, Message, Outcome, Sampling, Scored, StopReason, Task, ToolCall, ToolResult
 

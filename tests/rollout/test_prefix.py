@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.chat.policy import ChatPolicy
 from rlf.rollout import Prefix, Rollout, RolloutLimits, Setting, play
 from rlf.rollout.collect import wait_share
+from rlf.rollout.rollout import ChatPolicy
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import Message, Outcome, Sampling, Scored, StopReason, Task, ToolResult
 from rlf.types.score import costs_by_name

@@ -15,9 +15,9 @@ from rlf.apps.demos.playing import play_demonstration
 from rlf.apps.demos.rows import Demonstration, load_demonstrations
 from rlf.chat.format import ChatFormat
 from rlf.chat.on_disk import read_tokenizer
-from rlf.chat.policy import ChatPolicy
 from rlf.core import Fault, RlfError, SpecError
 from rlf.core.identity import derive_seed
+from rlf.rollout.rollout import ChatPolicy
 from rlf.spec import LoadedSpec, RunSpec
 from rlf.spec.model_files import folder_on_disk
 from rlf.training.counting import draw_tasks

@@ -111,8 +111,8 @@ def test_a_demonstration_of_a_run_has_the_tokens_that_were_sampled(evaluated, tm
 
     from rlf.apps.demos.playing import play_demonstration
     from rlf.chat.encoding import load_tokenizer
-    from rlf.chat.policy import ChatPolicy
     from rlf.lineage import Reader
+    from rlf.rollout.rollout import ChatPolicy
     from rlf.runs.place import open_lineage
     from rlf.runs.plans import check_spec
     from rlf.training.harness import build_chat
