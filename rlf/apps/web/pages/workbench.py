@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
+from rlf.apps.web.run_views import shown_name
 from rlf.apps.web.site import Site
 from rlf.core.errors import RlfError
 
@@ -68,7 +70,11 @@ def show_rewards(request: Request, run: str = "", phase: str = "train", step: in
     runs: list[Any] = []
     if site.has_lineage:
         with lineage(request) as reader:
-            runs = [line for line in reader.run_lines(limit=4 * _NUM_RUNS) if line.last_step][:_NUM_RUNS]
+            tags, found = reader.tags(), reader.run_lines(limit=4 * _NUM_RUNS)
+            named = [
+                replace(line, name=shown_name(line.name, tags.get(line.id, ()))) for line in found if line.last_step
+            ]
+            runs = named[:_NUM_RUNS]
             chosen = reader.get_run(run) if run else None
     if chosen is not None:
         declared = chosen.record.plan.get("spec", {}).get("rewards", ())

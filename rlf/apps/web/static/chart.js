@@ -34,10 +34,11 @@ function smooth(points, weight) {
   return points.map(([x, y]) => { sum = weight * sum + (1 - weight) * y; share = weight * share + 1 - weight; return [x, sum / share]; });
 }
 function look(chart, view) {
+  const known = ([step, ...ys]) => [step, ...(chart.share ? ys.map(y => Math.min(1, Math.max(0, y))) : ys)];  // a share of few seeds
   const lines = chart.lines.flatMap(line => {
     const arm = view.arms[line.colour] ?? view.arms[0], moved = ([step, ...ys]) => [view.x === "step" || !arm ? step : moment(step, arm, view.x), ...ys];
     const onScale = ys => !view.log || ys.every(y => y > 0);
-    const points = line.points.map(moved).filter(([, y]) => onScale([y])), band = line.band.map(moved).filter(([, ...ys]) => onScale(ys));
+    const points = line.points.map(moved).filter(([, y]) => onScale([y])), band = line.band.map(known).map(moved).filter(([, ...ys]) => onScale(ys));
     return view.smooth ? [{...line, points, band: [], faint: true}, {...line, points: smooth(points, view.smooth), band}] : [{...line, points, band}];
   });
   return {...chart, lines};
