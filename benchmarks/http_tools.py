@@ -50,7 +50,7 @@ async def main():
 asyncio.run(main())
 """
 QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
-TARGET_RATIO = 0.83
+TARGET_RATIO = 0.92
 
 Way = Callable[[int], Awaitable[None]]
 

@@ -6,14 +6,22 @@ trajectory may have made. Loads aiohttp.
 
 from __future__ import annotations
 
+import re
 import select
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
+from aiohttp.hdrs import CONTENT_LENGTH, TRANSFER_ENCODING
+from aiohttp.helpers import HeadersMixin
+from aiohttp.http_exceptions import HttpProcessingError
+from yarl import URL
 
 if TYPE_CHECKING:
+    from aiohttp import StreamReader
     from aiohttp.client_reqrep import ConnectionKey
     from aiohttp.connector import Connection
+    from aiohttp.http_parser import RawResponseMessage
     from aiohttp.tracing import Trace
 
 
@@ -42,3 +50,90 @@ def open_session(connector: CleanConnector, **settings: Any) -> aiohttp.ClientSe
     # Its only switch is this attribute (checked in 3.14; its own test client sets it too).
     session._retry_connection = False
     return session
+
+
+_CONTROL: Final = re.compile("[\0-\x08\n-\x1f\x7f]")
+"""What would end a header, or is none."""
+
+
+class RequestHead:
+    """What requests that differ in their bodies alone have in common, written once."""
+
+    def __init__(self, method: str, url: URL, headers: Mapping[str, str]) -> None:
+        """Takes what the requests say. Raises ValueError where that cannot be sent."""
+        # aiohttp adds the host, the credentials of the address and its own headers; it connects by such a request.
+        self.request = aiohttp.ClientRequest(method, url, headers=headers, skip_auto_headers=("Content-Type",))
+        named, target = self.request.headers, self.request.url.raw_path_qs
+        lengths = named.popall(CONTENT_LENGTH, [])  # 0, where a request without a body is to say so
+        named.popall(TRANSFER_ENCODING, None)
+        lines = [f"{self.request.method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
+        if any(map(_CONTROL.search, lines)):
+            raise ValueError("a control character in a header")
+        self._start = "".join(f"{line}\r\n" for line in lines).encode()
+        self._without_body = self._start + (b"Content-Length: 0\r\n\r\n" if lengths else b"\r\n")
+
+    def with_body(self, body: bytes | None) -> bytes:
+        """All bytes of a request."""
+        if body is None:
+            return self._without_body
+        return b"%bContent-Length: %d\r\n\r\n%b" % (self._start, len(body), body)
+
+
+class Answer(HeadersMixin):
+    """The head of an answer, and its body as it comes."""
+
+    def __init__(self, connection: Connection, message: RawResponseMessage, content: StreamReader) -> None:
+        self._connection, self._headers, self.content = connection, message.headers, content
+        self.headers, self.status, self.reason = message.headers, message.code, message.reason
+
+    def release(self) -> None:
+        """Gives the connection back; closes it where the answer has not ended, or the request was not all sent."""
+        _abort_unsent(self._connection)
+        self._connection.release()
+
+
+async def send_request(
+    connector: CleanConnector, head: RequestHead, body: bytes | None, to_connect: aiohttp.ClientTimeout
+) -> Answer:
+    """Sends a request once, on a pooled connection, and reads the head of its answer.
+
+    The way of `aiohttp.ClientSession` without what no request here has: cookies, redirects, hooks, a task that writes
+    the body, a second try. They took most of its time. Connector, parser and errors are aiohttp's.
+
+    Args:
+        to_connect: of which the time for a connection alone counts.
+
+    Raises:
+        aiohttp.ClientError: as a session raises it.
+    """
+    request = head.request
+    try:
+        connection = await connector.connect(request, [], to_connect)
+    except TimeoutError as late:
+        raise aiohttp.ConnectionTimeoutError from late
+    try:
+        protocol, transport = connection.protocol, connection.transport
+        if protocol is None or transport is None:  # lost in the moment that it was made
+            raise aiohttp.ServerDisconnectedError
+        is_head = request.method == "HEAD"
+        protocol.set_response_params(skip_payload=is_head, read_until_eof=True, auto_decompress=False)
+        transport.write(head.with_body(body))
+        while True:
+            message, content = await protocol.read()
+            if not 100 <= message.code < 200 or message.code == 101:  # others announce the answer
+                return Answer(connection, message, content)
+    except HttpProcessingError as fault:
+        connection.close()
+        raise aiohttp.ClientResponseError(request.request_info, (), status=fault.code) from fault
+    except BaseException:
+        _abort_unsent(connection)
+        connection.close()
+        raise
+
+
+def _abort_unsent(connection: Connection) -> None:
+    """Ends a connection whose request is not all sent: to close it would wait until the other side has read that."""
+    transport = connection.transport
+    if transport is not None and transport.get_write_buffer_size():
+        transport.abort()
+        connection.close()

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import inf
 from time import monotonic
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from rlf.core.clocks import TimeLimit, Timers
-from rlf.core.connections import CleanConnector, open_session
+from rlf.core.connections import Answer, CleanConnector, RequestHead, send_request
 from rlf.endpoints.attribution import RequestFacts, RequestPhase, outcome_of
 from rlf.endpoints.guard import AddressGuard, BlockedAddress, GuardedResolver
 from rlf.endpoints.spec import EndpointFailure, Redirects, retry_after_s
@@ -170,8 +170,8 @@ class HttpClient:
         self._redirects = redirects
         self._resolver = resolver
         self._tool_errors = tool_errors
-        self._checked = lru_cache(_NUM_KEPT)(partial(_check_url, guard))
-        self._session: aiohttp.ClientSession | None = None
+        self._head = lru_cache(_NUM_KEPT)(self._make_head)
+        self._connector: CleanConnector | None = None
         """That of the loop that requests run on."""
 
     async def send(self, request: HttpRequest, *, deadline_s: float) -> HttpResponse:
@@ -184,20 +184,14 @@ class HttpClient:
                 TOOL_ERROR also for an address that is refused, and for any failure of a host that an argument chose.
         """
         ends_at, course = monotonic() + deadline_s, _Course(request, deadline_s, hop=request)
-        session = self._session or self._open_session()
+        connector = self._connector or self._open_connector()
         limit_s = deadline_s  # the same in all calls of a tool, so that `_to_connect` is made once
         try:
             with TimeLimit(self._timers, deadline_s):
                 for _ in range(MAX_REDIRECTS + 1):
                     hop = course.hop
-                    response = await session.request(
-                        hop.method,
-                        self._checked(hop.url),
-                        headers={"Accept-Encoding": ACCEPTED, **hop.headers},
-                        data=hop.body,
-                        allow_redirects=False,
-                        timeout=_to_connect(limit_s),
-                    )
+                    head = self._head(hop.method, hop.url, *hop.headers.items())
+                    response = await send_request(connector, head, hop.body, _to_connect(limit_s))
                     try:
                         if 200 <= response.status < 300:
                             body = await self._read_body(response, hop.watch)
@@ -220,9 +214,9 @@ class HttpClient:
 
     async def close(self) -> None:
         """Closes every connection."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._connector is not None:
+            await self._connector.close()
+            self._connector = None
 
     def _attribute_failure(self, failure: EndpointFailure, request: HttpRequest) -> EndpointFailure:
         """The failure; the caller's own, not the infrastructure's, where it chose a host that cannot be had."""
@@ -231,7 +225,11 @@ class HttpClient:
             return EndpointFailure(Outcome.TOOL_ERROR, failure.text, status=failure.status)
         return failure
 
-    async def _read_body(self, response: aiohttp.ClientResponse, watch: Callable[[bytes], None] | None) -> bytes:
+    def _make_head(self, method: str, url: str, *headers: tuple[str, str]) -> RequestHead:
+        """Raises BlockedAddress for an address that may not be asked, ValueError for one that is none."""
+        return RequestHead(method, _check_url(self._guard, url), {"Accept-Encoding": ACCEPTED, **dict(headers)})
+
+    async def _read_body(self, response: Answer, watch: Callable[[bytes], None] | None) -> bytes:
         """The body, unpacked as it streams in, so that no more than the cap is ever held."""
         unpacker, content = None, response.content
         if coding := response.headers.get("Content-Encoding"):
@@ -248,7 +246,6 @@ class HttpClient:
             for chunk in (data,) if unpacker is None else unpacker.feed(data):
                 size += len(chunk)
                 if size > self._max_bytes:
-                    response.close()
                     facts = RequestFacts(RequestPhase.ANSWERED, response.status, is_oversized=True)
                     raise EndpointFailure(outcome_of(facts), f"the answer is larger than {self._max_bytes:,} bytes")
                 chunks.append(chunk)
@@ -286,20 +283,15 @@ class HttpClient:
         outcome = outcome_of(RequestFacts(RequestPhase.ANSWERED, redirect.status), tool_errors=self._tool_errors)
         return EndpointFailure(outcome, f"HTTP {redirect.status}: {why}", status=redirect.status)
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        connector = CleanConnector(
+    def _open_connector(self) -> CleanConnector:
+        self._timers = Timers()
+        self._connector = CleanConnector(
             limit=0,
             limit_per_host=self._max_connections,
             keepalive_timeout=_KEEPALIVE_S,
             resolver=GuardedResolver(self._guard, self._resolver),
         )
-        self._timers = Timers()
-        self._session = open_session(
-            connector,
-            skip_auto_headers=("Content-Type",),  # a request without a body has none
-            auto_decompress=False,  # aiohttp takes gzip that is cut for whole
-        )
-        return self._session
+        return self._connector
 
 
 class _Redirect(NamedTuple):
@@ -328,7 +320,7 @@ _LOGIN = re.compile(r"/(log[-_]?[io]n|sign[-_]?[io]n|sso|saml2?|authori[sz]e)(\.
 _FOR_NOW = frozenset({302, 303, 307})
 
 
-async def _read_words(response: aiohttp.ClientResponse) -> bytes:
+async def _read_words(response: Answer) -> bytes:
     """The beginning of an error's body, as far as it comes and can be read."""
     coding = response.headers.get("Content-Encoding", "")
     if not is_known_coding(coding):
@@ -406,7 +398,7 @@ def _make_failure(fault: Exception, course: _Course) -> EndpointFailure:
     return EndpointFailure(outcome, text if is_repeatable else f"{text}; the request may have been carried out")
 
 
-def _read_refusal(response: aiohttp.ClientResponse, body: bytes, tool_errors: Collection[int]) -> EndpointFailure:
+def _read_refusal(response: Answer, body: bytes, tool_errors: Collection[int]) -> EndpointFailure:
     words = body[: 4 * _MAX_ERROR_CHARS].decode("utf-8", "replace").strip()
     text = f"HTTP {response.status} {response.reason or ''}".rstrip()
     text += f": {words[:_MAX_ERROR_CHARS]}" if words else ""

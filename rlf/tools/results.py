@@ -11,7 +11,6 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from io import BytesIO
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,20 +32,15 @@ MAX_ERROR_CHARS = 500
 MAX_NAME_CHARS = 80
 """Longest part of a name the model made up that is looked up or repeated."""
 
+_BEYOND_CHARS = 4096
+_MARGIN = 0.1
+"""Share of a call's time that is reserved for reporting how it ended."""
 _MAX_MEMBERS = 100
 _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
-
-
 _LOST_CONNECTIONS = frozenset(
-    {
-        ("requests", "ConnectionError"),
-        ("requests", "ChunkedEncodingError"),
-        ("urllib3", "HTTPError"),
-        ("httpx", "NetworkError"),
-        ("httpx", "ConnectTimeout"),
-        ("httpx", "RemoteProtocolError"),
-        ("aiohttp", "ClientConnectionError"),
-    }
+    {("requests", name) for name in ("ConnectionError", "ChunkedEncodingError")}
+    | {("httpx", name) for name in ("NetworkError", "ConnectTimeout", "RemoteProtocolError")}
+    | {("urllib3", "HTTPError"), ("aiohttp", "ClientConnectionError")}
 )
 """Exceptions that clients raise in place of a ConnectionError, by package and name of the class: known by name, so that
 none of these packages has to be there."""
@@ -64,10 +58,7 @@ class ToolFailure(Exception):
         self.retry_after_s = retry_after_s
 
 
-_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-
-
-def tool_failure(failure: EndpointFailure, headers: Mapping[str, str] = _NO_HEADERS) -> ToolFailure:
+def tool_failure(failure: EndpointFailure, headers: Mapping[str, str] = MappingProxyType({})) -> ToolFailure:
     """The same failure as the executor takes it; where the key in `headers` was refused, with where it comes from."""
     from rlf.endpoints.attribution import KEY_REFUSED  # which tools of this machine do without
     from rlf.endpoints.spec import describe_credentials
@@ -144,20 +135,15 @@ def shorten(text: str, limit: int = MAX_ERROR_CHARS) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-_MARGIN = 0.1
-"""Share of a call's time that is reserved for reporting how it ended."""
-
-
 def inner_deadline_s(context: CallContext, max_margin_s: float = 0.2) -> float:
     """Time for a request: it ends before the executor ends the call, which could not say whether it was delivered."""
     return context.deadline_s - min(context.deadline_s * _MARGIN, max_margin_s)
 
 
-_PLAIN = (str, int, float, bool)
-
-
 def to_output(value: Any) -> ToolOutput:
     """The return value of a Python function as a tool's output; a ToolOutput stays one. Raises as `to_text` does."""
+    if type(value) is str:  # most are
+        return ToolOutput(clean(value))
     if isinstance(value, ToolOutput):
         text, structured = to_text(value.text), _as_structured(value.structured)
         return replace(value, text=text, structured=structured, usage=_read_usage(value.usage), isolation="")
@@ -219,7 +205,7 @@ def to_text(value: Any) -> str:
 
 def _as_structured(value: Any) -> Any:
     """Structured content as JSON values; what has no such form is left out where results are stored."""
-    if value is None or isinstance(value, _PLAIN):
+    if isinstance(value, str | int | float | bool | None):
         return value
     try:
         return json.loads(json_text(value))
@@ -261,9 +247,6 @@ def _check_image(number: int, image: Image, limits: Limits) -> str:
 
 def _reject_output(what: str) -> ToolFailure:
     return ToolFailure(Outcome.OUTPUT_REJECTED, f"the tool returned {what}")
-
-
-_BEYOND_CHARS = 4096
 
 
 def cut(text: str, max_chars: int, redact: Callable[[str], str] = str) -> str:
@@ -355,15 +338,10 @@ def part_at(value: Any, path: str) -> Any:
     >>> part_at({"result": [{"text": "a"}, {"text": "b"}]}, "result.*.text")
     ['a', 'b']
     """
-    return _find_part(value, _split_path(path), path)
+    return _find_part(value, path.split("."), path)
 
 
-@cache
-def _split_path(path: str) -> tuple[str, ...]:
-    return tuple(path.split("."))
-
-
-def _find_part(value: Any, keys: tuple[str, ...], path: str) -> Any:
+def _find_part(value: Any, keys: list[str], path: str) -> Any:
     if not keys:
         return value
     key, rest = keys[0], keys[1:]

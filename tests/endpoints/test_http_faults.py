@@ -386,3 +386,46 @@ def test_a_header_that_cannot_be_sent_is_no_fault_of_the_arguments() -> None:
     assert isinstance(found, EndpointFailure)
     assert (found.outcome, len(raw.seen)) == (Outcome.SERVICE_ERROR, 0)
     assert "header" in found.text and "Bearer" not in found.text
+
+
+def test_answers_that_only_announce_one_are_passed_over() -> None:
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    found, raw = sent(b"HTTP/1.1 100 Continue\r\n\r\n" + hints * 2 + answer("200 OK", b"fine"))
+    assert isinstance(found, HttpResponse)
+    assert (found.body, len(raw.seen)) == (b"fine", 1)
+
+
+def test_the_length_of_a_body_is_its_own_whatever_the_headers_say() -> None:
+    headers = {"content-length": "3", "Transfer-Encoding": "chunked", "X-Mine": "yes"}
+    found, raw = sent(answer("200 OK", b"fine"), "POST", body=b"all of it", headers=headers)
+    assert isinstance(found, HttpResponse)
+    (seen,) = raw.seen
+    assert (seen.body, seen.headers["content-length"], seen.headers["x-mine"]) == (b"all of it", "9", "yes")
+    assert "transfer-encoding" not in seen.headers
+
+
+def test_a_connection_is_not_used_again_while_its_request_is_not_all_sent() -> None:
+    """The rest of it would be read as the next request."""
+    ended: list[asyncio.Event] = []
+
+    async def answer_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ended.append(over := asyncio.Event())
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer("200 OK", b"fine"))
+        await asyncio.sleep(0.2)  # while it reads no further
+        writer.transport.abort()
+        over.set()
+
+    async def main() -> None:
+        async with await asyncio.start_server(answer_at_once, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            client = HttpClient(AddressGuard(trusted_hosts(url)), max_connections=1, max_bytes=100)
+            for _ in range(2):
+                request = HttpRequest("POST", url, body=bytes(20_000_000))
+                assert (await client.send(request, deadline_s=5)).body == b"fine"
+            await client.close()
+            for each in ended:
+                await each.wait()
+
+    asyncio.run(main())
+    assert len(ended) == 2

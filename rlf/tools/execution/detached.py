@@ -39,6 +39,8 @@ class DetachedTasks:
     @property
     def num_abandoned(self) -> int:
         """Tasks that still run although they were cancelled more than the grace ago."""
+        if not self.left_at:  # asked at every call
+            return 0
         latest = monotonic() - GRACE_S
         return sum(left_at < latest for left_at in self.left_at.values())
 
@@ -121,7 +123,8 @@ async def _wake_after(coroutine: Coroutine[Any, Any, T], ended: asyncio.Future[N
     try:
         return await coroutine
     finally:
-        _wake_waiter(ended)
+        if not ended.done():
+            ended.set_result(None)
 
 
 def _wake_waiter(ended: asyncio.Future[None]) -> None:

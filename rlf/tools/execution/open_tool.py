@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from rlf.core import derive_seed
-from rlf.core.clocks import TimeLimit, Timers, clock
+from rlf.core.clocks import Deadline, TimeLimit, Timers, clock
 from rlf.core.meter import Meter
 from rlf.core.text import MAX_FAULT_CHARS, clean, describe, size_bytes
 from rlf.tools.declaration import CacheScope, ToolDeclaration
@@ -123,14 +123,16 @@ class OpenTool:
         """Runs one call with valid arguments to its end or its deadline, which counts from its permits."""
         # The tool's own permit first: who waits for it must not hold one of those that all tools share. A call inside
         # of an agent's takes none of these: it could wait for the very permit that the agent's call holds.
-        asked, gate, shared = perf_counter(), self._gate, None if course.origin.depth else self._around.gate
+        gate, shared, asked = self._gate, None if course.origin.depth else self._around.gate, 0.0
         if not gate.try_enter():
+            asked = perf_counter()
             await gate.enter(course.origin.trajectory_id)
         try:
             if shared is not None and not shared.try_enter():
+                asked = asked or perf_counter()
                 await shared.enter(course.origin.trajectory_id)
             try:
-                return await self._call_with_permit(arguments, course, asked)
+                return await self._call_with_permit(arguments, course, perf_counter() - asked if asked else 0.0)
             finally:
                 if shared is not None:
                     shared.leave()
@@ -166,7 +168,7 @@ class OpenTool:
                 "tool %s: %d calls still hang and are left behind", self.declaration.name, self.num_abandoned
             )
 
-    async def _call_with_permit(self, arguments: Mapping[str, Any], course: Course, asked: float) -> ToolResult:
+    async def _call_with_permit(self, arguments: Mapping[str, Any], course: Course, queue_s: float) -> ToolResult:
         # Asked with the permit in hand: while a call waited in the queue the tool may have gone, or come back.
         breaker, reason = self._breaker, None
         num_abandoned = self.num_abandoned if self._abandons or self._detached.left_at else 0
@@ -178,7 +180,7 @@ class OpenTool:
             return refusal(Outcome.CIRCUIT_OPEN, f"{self.declaration.name} is out of order: {reason}")
         if self.runtime.names_calls:
             course.call_id = self._call_id(course.origin)
-        started, limit_at = perf_counter(), clock.now() + self._timeout_s
+        started, limit_at = perf_counter(), clock.now() + self._timeout_s if self._num_retries else 0.0
         try:
             ending = await self._run_attempt(arguments, self._timeout_s, course)
             if ending.outcome is not Outcome.OK:
@@ -187,8 +189,8 @@ class OpenTool:
             if breaker is not None:  # or the one call that was let through to try would block all others
                 breaker.forget()
             # What the call has spent is not lost with its trajectory: who records that reads it off the cancellation.
-            raise self._make_result(_CUT_OFF, course, started - asked, started).as_cancellation() from None
-        result = self._make_result(ending, course, started - asked, started)
+            raise self._make_result(_CUT_OFF, course, queue_s, started).as_cancellation() from None
+        result = self._make_result(ending, course, queue_s, started)
         if usage := result.usage:
             self._gate.spend(usage.get("prompt_tokens", 0.0) + usage.get("completion_tokens", 0.0))
         if breaker is not None and breaker.note(ending.outcome, started):
@@ -213,7 +215,9 @@ class OpenTool:
         """How one attempt ends. It is added to the course, also where it is cancelled."""
         # Each attempt has a meter of its own that adds to the trajectory's, so that one cut off half way has counted.
         runtime, (trajectory_id, depth, _, outer) = self.runtime, course.origin
-        started, deadline, meter = perf_counter(), TimeLimit(self._timers, left_s), Meter(outer or self._around.meter)
+        started, meter = perf_counter(), Meter(outer or self._around.meter)
+        is_limited = runtime.ends_when_cancelled and not runtime.ends_in_time
+        deadline = TimeLimit(self._timers, left_s) if is_limited else Deadline(left_s)
         ending, num_pauses = _CUT_OFF, 0
         try:
             if self._gets_ready:
@@ -235,7 +239,7 @@ class OpenTool:
             # The cheapest way that holds: a task of its own (`detached`) is for code that may swallow its cancellation.
             if runtime.ends_in_time:
                 ending = await self._invoke_guarded(arguments, context)
-            elif runtime.ends_when_cancelled:
+            elif isinstance(deadline, TimeLimit):
                 with deadline:
                     ending = await self._invoke_guarded(arguments, context)
             else:

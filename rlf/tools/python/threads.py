@@ -9,11 +9,10 @@ from __future__ import annotations
 import _thread
 import asyncio
 import contextlib
-import inspect
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from queue import SimpleQueue
-from types import MethodType
+from types import CoroutineType, MethodType
 from typing import Any, TypeAlias, TypeVar
 
 from rlf.core.callables import is_async
@@ -167,7 +166,7 @@ class OnLoop:
     async def call(self, function: Function, arguments: Mapping[str, Any], finish: Callable[[Any], T]) -> T:
         """`finish` of what the function returns, both run in this place; raises what they raise."""
         value = function(**arguments)
-        return finish(await value if inspect.iscoroutine(value) else value)
+        return finish(await value if isinstance(value, CoroutineType) else value)
 
     def close(self) -> None:
         """Holds nothing."""
