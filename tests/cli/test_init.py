@@ -80,7 +80,7 @@ def test_a_new_project_checks_tests_its_tool_and_trains(
 
 
 @pytest.mark.parametrize("template", templates())
-def test_its_files_are_the_users_own(template: str, rlf: Rlf, tmp_path: Path) -> None:
+def test_its_files_are_the_users_own(template: str, rlf: Rlf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = json.loads(rlf("init", "mine", "--template", template, "--json").stdout)["data"]
     expected = {
         ".env.example",
@@ -97,6 +97,9 @@ def test_its_files_are_the_users_own(template: str, rlf: Rlf, tmp_path: Path) ->
     assert len(named) == 7 and not [
         line for line in named if not set(HOMES) & {line.split()[1], " ".join(line.split()[1:3])}
     ]
+    monkeypatch.chdir(tmp_path / "mine")
+    (short,) = (line.split()[2:] for line in named if line.startswith("rlf run "))
+    assert rlf("check", *(word for word in short if word != "--json")).exit_code == 0
     assert "runs/" in texts[".gitignore"] and ".env\n" in texts[".gitignore"]
     for folder, role in (("specs", "spec"), ("tool_specs", "tool"), ("reward_specs", "reward")):
         validator = jsonschema_rs.Draft202012Validator(json.loads(texts[f"schema/{role}.json"]))

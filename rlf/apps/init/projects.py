@@ -18,6 +18,8 @@ from rlf.spec.schema import write_schemas
 _TEMPLATES = Path(__file__).with_name("templates")
 _COMMON = "common"
 """The folder of what every template has."""
+_SHORT = {"cold-start": "data.demonstrations.steps=3 train.steps=5"}
+"""Overrides of a short run, of templates that take others than the rest."""
 # A run's name too: no leading dot, which would hide the folder, and no character that a shell or URL escapes.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -69,7 +71,7 @@ def new_project(folder: Path, template: str, data: Path | None = None) -> Projec
     if data is not None and own_table is None:
         raise RlfError(f"the template {template!r} has no table that {data} could replace. Write `--template python`.")
     table = read_table(data or own_table) if own_table else None
-    values = {"name": name, **(_table_values(table) if table else {})}
+    values = {"name": name, "short": _SHORT.get(template, "train.steps=5"), **(_table_values(table) if table else {})}
     for source in (_TEMPLATES / _COMMON, _TEMPLATES / template):
         _copy_template(source, folder, values)
     warnings = _write_table(folder / "data", table) if table is not None else ()
