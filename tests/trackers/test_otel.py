@@ -1,5 +1,6 @@
 """`report_to: otel` sends spans that a receiver of the official protocol reads, with a run's own numbers."""
 
+import json
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +13,7 @@ from rlf.trackers import TRACKERS, TrackedRun
 from rlf.types import RunFinished, RunStatus, StepFinished
 from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
 from rlf.types.task import Message, Task
-from rlf.types.trajectory import StopReason, Trajectory
+from rlf.types.trajectory import StopReason, Trajectory, Turn
 
 service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 pytest.importorskip("opentelemetry.sdk")
@@ -51,6 +52,10 @@ def receiving(status=200):
 
 def values_of(span):
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
+
+
+def finish_reasons(values):
+    return [each.string_value for each in values["gen_ai.response.finish_reasons"].values]
 
 
 def by_operation(spans):
@@ -110,8 +115,12 @@ def test_texts_are_sent_on_request_and_without_secrets(tmp_path, monkeypatch):
     with receiving() as (url, spans):
         reports = {"report_to": [{"kind": "otel", "endpoint": url, "content": True}], "train.steps": 1}
         rlf.run(SPECS / "search.yaml", SMALL | reports, runs_folder=tmp_path / "runs")
-    turns = [values_of(span)["gen_ai.output.messages"] for span in by_operation(spans)["chat"]]
-    assert turns and any("<tool_call>" in text for text in turns)
+    chats = [values_of(span) for span in by_operation(spans)["chat"]]
+    messages = [message for values in chats for message in json.loads(values["gen_ai.output.messages"])]
+    assert len(messages) == len(chats) and {message["role"] for message in messages} == {"assistant"}
+    for values, message in zip(chats, messages, strict=True):
+        assert [message["finish_reason"]] == finish_reasons(values)
+    assert any("<tool_call>" in message["parts"][0]["content"] for message in messages)
     tracker = TRACKERS.get("otel")(content=True)
     writer = tracker.open(TrackedRun("id", "n", tmp_path, 1, {}, redact=lambda text: text.replace("hunter2", "***")))
     assert writer._texts({"a": "the key hunter2"}) == {"a": "the key ***"}
@@ -137,6 +146,25 @@ def test_what_asked_a_judge_is_a_span_of_its_own_and_one_without_an_answer_an_er
     assert truth.status.code == 2 and "gen_ai.evaluation.score.value" not in values_of(truth)
     (played,) = by_operation(spans)["invoke_agent"]
     assert values_of(played)["rlf.reward.rule"] == 1.0 and "rl.reward" not in values_of(played)
+
+
+def test_the_class_of_an_error_is_one_of_a_few_and_a_turn_without_room_ended_by_its_length(tmp_path):
+    task, turns = Task("t1", (Message("user", "?"),)), (Turn(1, 2, 2, "a"), Turn(2, 3, 3, "b"))
+    made = [
+        Trajectory(str(stop), task, 0, [1, 2, 3], [False, True, True], [0.0, -1.0, -1.0], turns, stop, "", error)
+        for stop, error in ((StopReason.LENGTH, None), (StopReason.INFRA_FAILURE, "the key hunter2 was refused"))
+    ]
+    run = TrackedRun("id", "n", tmp_path, 1, {}, redact=lambda text: text.replace("hunter2", "***"))
+    with receiving() as (url, spans):
+        writer = TRACKERS.get("otel")(endpoint=url).open(run)
+        writer(StepFinished(1, {}, tuple(Scored(each, (), None, None) for each in made), (None, None)))
+        writer.close()
+    whole, broken = by_operation(spans)["invoke_agent"]
+    assert "error.type" not in values_of(whole) and values_of(broken)["error.type"] == "infra_failure"
+    assert broken.status.message == "the key *** was refused"
+    chats = [values_of(span) for span in by_operation(spans)["chat"]]
+    assert [finish_reasons(values) for values in chats] == [["stop"], ["length"], ["stop"], ["stop"]]
+    assert {values["gen_ai.conversation.id"] for values in chats} == {"length", "infra_failure"}
 
 
 def test_a_run_continues_where_the_collector_refuses(tmp_path):

@@ -18,6 +18,7 @@ from rlf.trackers.tracker import TrackedRun, Tracker, TrackerWriter, metrics_of
 from rlf.types.events import EvaluationFinished, RunEvent, RunFinished, RunStatus, StepFinished
 from rlf.types.score import Score, Scored, ScoreUsage
 from rlf.types.tool import Outcome
+from rlf.types.trajectory import StopReason
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
@@ -71,9 +72,9 @@ class _Writer:
             self._add_event(event)
         elif isinstance(event, RunFinished):
             values = {"rlf.run.id": self._run.run_id, "rlf.run.status": event.status.value, "rlf.step": event.step}
-            error = event.error if event.status is RunStatus.FAILED else None
+            error = event.status.value if event.status is RunStatus.FAILED else None
             lasted_s = (time.time_ns() - self._started_ns) / 1e9
-            self._add(f"run {self._run.name}", (), None, self._started_ns, lasted_s, values, error)
+            self._add(f"run {self._run.name}", (), None, self._started_ns, lasted_s, values, error, event.error)
         self._send()
 
     def close(self) -> None:
@@ -107,22 +108,28 @@ class _Writer:
         }
         values |= {f"rlf.reward.{score.term}": score.value for score in scored.scores}
         name, lasted_s = f"invoke_agent {self._run.name}", trajectory.duration_s
-        context = self._add(name, key, parent, start_ns, lasted_s, values, trajectory.error)
+        error = None if trajectory.error is None else trajectory.stop.value
+        context = self._add(name, key, parent, start_ns, lasted_s, values, error, trajectory.error)
         at_ns = start_ns
         for number, turn in enumerate(trajectory.turns):
-            at_ns = self._add_turn(turn, context, at_ns, (*key, number))
+            is_cut = trajectory.stop is StopReason.LENGTH and turn is trajectory.turns[-1]
+            finish = "length" if is_cut else "tool_call" if turn.calls else "stop"
+            at_ns = self._add_turn(turn, finish, context, at_ns, (*key, number))
         for score in scored.scores:
             if score.usage is not None:
                 self._add_judge(score, score.usage, context, start_ns + round(lasted_s * 1e9), key)
 
-    def _add_turn(self, turn: Turn, parent: SpanContext, at_ns: int, key: Key) -> int:
+    def _add_turn(self, turn: Turn, finish: str, parent: SpanContext, at_ns: int, key: Key) -> int:
         """The spans of a turn and of its calls; when they end."""
         values = self._names("chat") | {
+            "gen_ai.conversation.id": key[2],
             "gen_ai.usage.input_tokens": turn.start,
             "gen_ai.usage.output_tokens": turn.end - turn.start,
-            "gen_ai.response.finish_reasons": ["tool_call" if turn.calls else "stop"],
+            "gen_ai.response.finish_reasons": [finish],
         }
-        values |= self._texts({"gen_ai.output.messages": turn.text})
+        texts = self._texts({"content": turn.text})  # as it was sampled; the calls in it are spans
+        message = {"role": "assistant", "parts": [{"type": "text", **texts}], "finish_reason": finish}
+        values |= {"gen_ai.output.messages": json.dumps([message], ensure_ascii=False)} if texts else {}
         fault = turn.failures[0].kind.value if turn.failures else None
         self._add(f"chat {self._model}", key, parent, at_ns, turn.sample_s, values, fault)
         at_ns += round(turn.sample_s * 1e9)
@@ -132,7 +139,8 @@ class _Writer:
 
     def _add_call(self, record: CallRecord, parent: SpanContext, at_ns: int, key: Key) -> None:
         call, result = record.call, record.result
-        values = self._names("execute_tool") | {
+        values = {
+            "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.name,
             "gen_ai.tool.call.id": "/".join(map(str, key[2:])),
             "gen_ai.tool.type": "function",
@@ -146,7 +154,8 @@ class _Writer:
         self._add(f"execute_tool {call.name}", key, parent, at_ns, result.queue_s + result.run_s, values, error)
 
     def _add_judge(self, score: Score, usage: ScoreUsage, parent: SpanContext, at_ns: int, key: Key) -> None:
-        values = self._names("evaluate") | {
+        values = {
+            "gen_ai.operation.name": "evaluate",
             "gen_ai.evaluation.name": score.term,
             "gen_ai.evaluation.score.value": score.value,
             "gen_ai.evaluation.score.label": score.state.value,
@@ -155,8 +164,7 @@ class _Writer:
         }
         values |= self._texts({"gen_ai.evaluation.explanation": score.reason})
         error = score.state.value if score.state.may_pass else None
-        name = f"evaluate {score.term}"
-        self._add(name, (*key, "judge", score.term), parent, at_ns, score.elapsed_s, values, error)
+        self._add(f"evaluate {score.term}", (*key, "judge", score.term), parent, at_ns, score.elapsed_s, values, error)
 
     def _names(self, operation: str) -> dict[str, Any]:
         return {
@@ -186,13 +194,16 @@ class _Writer:
         lasted_s: float,
         values: Mapping[str, Any],
         error: str | None = None,
+        words: str | None = None,
     ) -> SpanContext:
+        """Args: error: a class of errors, of which there are few; words: what is known of this one."""
         from opentelemetry.sdk.trace import ReadableSpan
         from opentelemetry.trace import Status, StatusCode
 
         known = {each: value for each, value in values.items() if value is not None}
+        status = Status(StatusCode.UNSET)
         if error is not None:
-            known["error.type"] = error = self._run.redact(error)
+            known["error.type"], status = error, Status(StatusCode.ERROR, self._run.redact(words or error))
         self._spans.append(
             ReadableSpan(
                 name,
@@ -200,7 +211,7 @@ class _Writer:
                 parent,
                 self._resource,
                 known,
-                status=Status(StatusCode.UNSET) if error is None else Status(StatusCode.ERROR, error),
+                status=status,
                 start_time=start_ns,
                 end_time=start_ns + round(lasted_s * 1e9),
             )
