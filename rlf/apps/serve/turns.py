@@ -31,8 +31,8 @@ _SIGN = re.compile(r"[<\[{`|⟨【＜]|action", re.IGNORECASE)
 
 
 def random_ids(number: int) -> list[str]:
-    """Ids for calls: nine letters and digits, which every family's template takes."""
-    return [secrets.token_hex(5)[:9] for _ in range(number)]
+    """Ids for calls, in order: nine letters and digits, which every family's template takes."""
+    return sorted(secrets.token_hex(5)[:9] for _ in range(number))
 
 
 @dataclass(frozen=True, slots=True)

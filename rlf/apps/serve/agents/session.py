@@ -119,9 +119,9 @@ class Session:
         return made
 
     def call_ids(self, attempt: Attempt, index: int, number: int) -> list[str]:
-        """Ids for the calls of an answer: nine letters and digits that follow from the trajectory."""
-        place = f"{self.rollout.id}/{self.rollout.seed}/{attempt.number}/{index}"
-        return [hashlib.blake2b(f"{place}/{at}".encode(), digest_size=5).hexdigest()[:9] for at in range(number)]
+        """Ids for the calls of an answer: nine letters and digits that follow from the trajectory, in their order."""
+        place = f"{self.rollout.id}/{self.rollout.seed}/{attempt.number}/{index}"  # some clients sort results by id
+        return sorted(hashlib.blake2b(f"{place}/{at}".encode(), digest_size=5).hexdigest()[:9] for at in range(number))
 
     async def call_tool(self, call: ToolCall) -> ToolResult:
         """Runs a call of the agent in the trajectory's world or by a tool of the spec. Raises Refusal."""

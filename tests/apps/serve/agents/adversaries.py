@@ -394,8 +394,10 @@ async def answers_one_of_two_calls(task: AgentTask, session: AgentSession) -> st
 
 
 async def answers_calls_backwards(task: AgentTask, session: AgentSession) -> str:
-    """Runs calls side by side, and sends each result as it comes."""
+    """Runs calls side by side, and sends each result as it comes; others sort them by the ids of their calls."""
     message = message_of(await ask(session, [*task.messages]))
+    ids = [call["id"] for call in message["tool_calls"]]
+    assert ids == sorted(ids), ids
     told = [one | {"content": f"result {at}"} for at, one in enumerate(results(message))]
     return str(message_of(await ask(session, [*task.messages, message, *reversed(told)]))["content"])
 
