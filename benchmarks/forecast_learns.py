@@ -29,8 +29,6 @@ from rlf.types import RunStatus
 
 ROOT = Path(__file__).parents[1]
 CODE = '''\
-import time
-
 from rlf.builtin import encyclopedia
 from rlf.types import ToolOutput
 
@@ -60,11 +58,6 @@ def no_database(query):
 
 def no_interpreter(code):
     raise OSError("no interpreter is installed")
-
-
-def hangs(vault, door):
-    time.sleep(1)
-    return "Room 2: red, green, blue"
 
 
 def right(trajectory):
@@ -118,12 +111,6 @@ def broken(name: str, function: str) -> dict[str, Any]:
     """A shipped tool that fails."""
     spec = yaml.safe_load((ROOT / f"tool_specs/{name}.yaml").read_text(encoding="utf-8"))
     return {**spec, "target": {"kind": "python", "callable": f"own.py:{function}", "isolation": "inline"}, "tests": []}
-
-
-def slow() -> list[Any]:
-    """A shipped tool whose every call is over its time."""
-    spec = broken("open", "hangs")
-    return [{**spec, "limits": {**spec["limits"], "timeout_s": 0.1}}]
 
 
 def unserved() -> list[Any]:
@@ -205,7 +192,6 @@ THIRD = {
     "code, tool down": of("code", tools=[broken("python", "no_interpreter")], cause="tools_fail"),
     "sql, filtered": of("sql", "train.dynamic_filtering={low: 0.8, high: 0.9}", cause="filtered"),
     "search, nobody serves": of("search", tools=unserved(), cause="tools_fail"),
-    "rooms, tool hangs": of("rooms", tools=slow(), cause="tools_fail"),
     "shop, nearly greedy": of("shop", "train.algorithm=grpo", "rollout.temperature=0.01", cause="same_rollouts"),
     "search, term fails": of("search", rewards=[term("unreachable")], cause="not_scored"),
     "sql, another format": of("sql", chat={"format": "react"}, cause="never_parsed"),
@@ -214,7 +200,7 @@ THIRD = {
     "shop, one turn": of("shop", "rollout.max_turns=1", cause="out_of_turns"),
     "search, no tool": of("search_no_tool", cause="too_hard"),
 }
-"""Twelve that cannot learn, kept back when a tool's failure came to be named before what had no reward by it."""
+"""Eleven that cannot learn, kept back when a tool's failure came to be named before what had no reward by it."""
 SIZES = ["train.steps=12", "train.prompts_per_step=8", "rollout.num_generations=8", "seed=31", "eval.every=12"]
 SIZES += ["eval.limit=128", "eval.greedy=false", "checkpoint.every=1000"]
 

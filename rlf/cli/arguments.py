@@ -67,6 +67,9 @@ ServedName = Annotated[str | None, typer.Option("--model", metavar="NAME", help=
 ApiKeyVariable = Annotated[
     str | None, typer.Option("--api-key-env", metavar="NAME", help="Environment variable with the server's key.")
 ]
+RequestTime = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Time of one request to the model's server.")
+]
 Host = Annotated[str, typer.Option("--host", help="Address to listen on.")]
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes any that is free.")]
 McpTransport = Annotated[

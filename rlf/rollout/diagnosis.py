@@ -199,15 +199,17 @@ def find_causes(
     """
     places = [k for k, item in enumerate(scored) if item.reward is not None]
     counted = [scored[k] for k in places]
-    unscored = [item.trajectory for item in scored if item.reward is None]
-    num_callers = sum(bool(each.calls) for each in unscored)
+    unscored = [item for item in scored if item.reward is None]
     found = list(_why_not_scored(scored, setting))
     if (tools := _tools_fail(scored, setting)) is not None:
-        found.insert(0 if 2 * num_callers > len(unscored) else len(found), tools)
+        said = {record.result.text for item in scored for record in item.trajectory.calls} - {""}
+        by_tools = [each for each in unscored if each.trajectory.calls or any(text in _why(each) for text in said)]
+        found.insert(0 if 2 * len(by_tools) > len(unscored) else len(found), tools)
     if signal is Signal.NO_GROUPS:
         found += [_filtered(counted, setting)]
     elif counted:
-        checks = _CHECKS if num_callers else (_never_called, _never_parsed, *_CHECKS)
+        called = any(each.trajectory.calls for each in unscored)
+        checks = _CHECKS if called else (_never_called, _never_parsed, *_CHECKS)
         seen = [cause for check in checks if (cause := check(counted, setting)) is not None]
         kinds = {cause.kind for cause in (*found, *seen)}
         if not any(_successes(counted)) and not kinds & _EXPLAIN_FAILURE and not had_signal:
@@ -320,11 +322,14 @@ def _why_not_scored(scored: Sequence[Scored], setting: DiagnosisSetting) -> Iter
             cause = check(unscored, setting)
             if cause is not None:
                 yield replace(cause, shows=scored.index(unscored[cause.shows]))
-    first = scored[found[0]]
-    reasons = [f"{score.term}: {score.reason}" for score in first.scores if score.value is None and score.reason]
-    why = first.trajectory.error or "; ".join(reasons) or str(first.trajectory.stop)
-    seen = f"{len(found)} of {len(scored)} could not be scored, e.g. {quote(why)}"
+    seen = f"{len(found)} of {len(scored)} could not be scored, e.g. {quote(_why(scored[found[0]]))}"
     yield Cause(CauseKind.NOT_SCORED, seen, "Fix what failed there, a service or a reward term.", found[0])
+
+
+def _why(item: Scored) -> str:
+    """Why a trajectory has no reward."""
+    reasons = [f"{score.term}: {score.reason}" for score in item.scores if score.value is None and score.reason]
+    return item.trajectory.error or "; ".join(reasons) or str(item.trajectory.stop)
 
 
 def _filtered(counted: Sequence[Scored], setting: DiagnosisSetting) -> Cause:
@@ -377,8 +382,7 @@ def _hides_calls(scored: Sequence[Scored], setting: DiagnosisSetting) -> bool:
 
 
 def _tools_fail(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
-    each = ((k, record) for k, item in enumerate(scored) for record in item.trajectory.calls)
-    records = [(k, record) for k, record in each if record.result != NOT_RUN]
+    records = [(k, r) for k, item in enumerate(scored) for r in item.trajectory.calls if r.result != NOT_RUN]
     if not records or any(record.result.outcome is Outcome.OK for _, record in records):
         return None
     if len({k for k, _ in records}) < max(2, _SOME * len(scored)):
@@ -398,8 +402,7 @@ def _tools_fail(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | 
 
 
 def _is_cut(trajectory: Trajectory) -> bool:
-    is_cut = any(failure.kind is FailureClass.TRUNCATED for failure in trajectory.failures)
-    return trajectory.stop is StopReason.LENGTH or is_cut
+    return trajectory.stop is StopReason.LENGTH or any(f.kind is FailureClass.TRUNCATED for f in trajectory.failures)
 
 
 def _find_truncation(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
@@ -465,14 +468,6 @@ def _too_hard(scored: Sequence[Scored]) -> Cause | None:
 
 
 _CHECKS: tuple[Check, ...] = (_same_prompts, _find_truncation, _out_of_turns, _same_rollouts)
-_EXPLAIN_FAILURE = frozenset(
-    {
-        CauseKind.NOT_SCORED,
-        CauseKind.TRUNCATED,
-        CauseKind.NEVER_PARSED,
-        CauseKind.TOOLS_FAIL,
-        CauseKind.OUT_OF_TURNS,
-        CauseKind.SAME_PROMPTS,
-    }
-)
+_EXPLAIN_FAILURE = {CauseKind.NOT_SCORED, CauseKind.TRUNCATED, CauseKind.NEVER_PARSED, CauseKind.TOOLS_FAIL}
+_EXPLAIN_FAILURE |= {CauseKind.OUT_OF_TURNS, CauseKind.SAME_PROMPTS}
 """Causes beside which wrong answers need no other."""

@@ -150,6 +150,9 @@ def test_a_tool_that_fails_comes_before_what_has_no_reward_by_it_and_hides_no_ca
     called, silent = items(**down), [item(number) for number in range(8, 40)]
     assert kinds(called) == [CauseKind.TOOLS_FAIL, CauseKind.NOT_SCORED]
     assert kinds([*called, *silent]) == [CauseKind.TOOLS_FAIL]  # not that no trajectory tried to call a tool
+    golds = {"reward": None, "success": None, "reason": "its gold: error: no connection"}  # which the tool computes
+    seldom = [item(number, **(down if number < 2 else golds)) for number in range(8)]
+    assert kinds(seldom) == [CauseKind.TOOLS_FAIL, CauseKind.NOT_SCORED]
     judged = [item(number, **(down if number < 2 else {"reward": None, "success": None})) for number in range(8)]
     assert kinds(judged) == [CauseKind.NOT_SCORED, CauseKind.TOOLS_FAIL]
 

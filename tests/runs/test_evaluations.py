@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from rlf.apps.evaluate import play
 from rlf.apps.evaluate import prepare as module
-from rlf.apps.evaluate.command import with_timeout
 from rlf.apps.evaluate.play import EvaluationProgress, Spool, SpoolEntry
 from rlf.apps.evaluate.prepare import EvaluationOptions
 from rlf.apps.evaluate.run import evaluate
@@ -337,6 +336,12 @@ def test_an_evaluation_of_which_nothing_could_be_scored_fails_and_is_continued(t
     assert (found.status, again.run_ids) == ("failed", (found.record.id,))
 
 
+def test_every_command_that_plays_a_model_behind_a_server_takes_the_time_of_a_request():
+    sections = (ROOT / "docs" / "reference" / "commands.md").read_text().split("\n## ")
+    asking = [section for section in sections if "| `--endpoint " in section]
+    assert len(asking) == 6 and all("| `--timeout " in section for section in asking)
+
+
 def test_a_server_that_never_answers_is_waited_for_aloud_and_given_up(trained, monkeypatch):
     runs, _ = trained
     monkeypatch.setattr(play, "SILENT_S", 0.1)
@@ -344,7 +349,7 @@ def test_a_server_that_never_answers_is_waited_for_aloud_and_given_up(trained, m
     over, shown = threading.Event(), []
     asked = EvaluationOptions(files=(SEARCH,), limit=64, max_concurrency=4, overrides=("eval.greedy=false",))
     with a_server(lambda _: (200, {"late": over.wait(20)})) as (url, bodies):
-        big = with_timeout(endpoint_of(url, "big"), 0.2)
+        big = endpoint_of(url, "big", timeout_s=0.2)
         done = evaluate([], asked, endpoint=big, runs_folder=runs, command=["rlf", "eval"], show=shown.append)
         over.set()
     assert done.status is RunStatus.FAILED and re.match(r"the first \d+ trajectories have no value", done.reason)

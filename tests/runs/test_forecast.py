@@ -106,7 +106,10 @@ def test_a_forecast_is_an_evaluation_of_the_groups_that_training_begins_with(tmp
     again = make(tmp_path, "train.steps=2")
     assert again.step_time is not None
     assert [step for step, _ in again.came_true["success"]] == [1, 2]
-    assert show_forecast(again).page().count("<svg") == 5 and len(show_forecast(again).charts[0].lines) == 2
+    page = show_forecast(again).page()
+    assert page.count("<svg") == 5 and len(show_forecast(again).charts[0].lines) == 2
+    assert "<b>f</b> forecast, with 80 % intervals" in page and "<b>r</b> run" in page  # of the letters at their ends
+    assert page.count("<h1") == page.count("forecast of search") - 1 == 1  # the title of the page, and its heading
 
 
 def test_what_cuts_trajectories_is_named_with_what_would_suffice(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def bench(
     endpoint: words.EndpointUrl = None,
     model: words.ServedName = None,
     api_key_env: words.ApiKeyVariable = None,
+    timeout: words.RequestTime = 120.0,
     num_samples: Annotated[
         int | None, typer.Option("-k", "--samples", min=1, max=10_000, help="Samples per task, for pass^k.")
     ] = None,
@@ -77,7 +78,8 @@ def bench(
     options |= dict(_split_option(one) for one in option or ())
     overrides = [one for one in others if words.is_override(one)]
     targets = [one for one in others if one not in overrides]
-    asked = TrialOptions(runs_folder, _Progress().show, endpoint, model, api_key_env, num_samples, temperature, limit)
+    served = (endpoint, model, api_key_env)
+    asked = TrialOptions(runs_folder, _Progress().show, *served, num_samples, temperature, limit, timeout)
     if name == _ROBUST:
         if wrong := [*(set(options) - {"categories"}), *["setup"] * setup, *["write"] * (write is not None)]:
             raise RlfError(f"--{wrong[0]}: robust has no such option (it has: categories). Remove it.")

@@ -67,7 +67,7 @@ def robust(
         KeyboardInterrupt: it was stopped; the same call continues it.
     """
     chosen = list(CLASSES) if classes is None else read_names(classes, list(CLASSES), {}, "class")
-    served = endpoint_of(asked.endpoint, asked.model, asked.api_key_env)
+    served = endpoint_of(asked.endpoint, asked.model, asked.api_key_env, asked.timeout_s)
     found: list[RobustRow] = []
     for name in [*targets, *([None] if served is not None else [])]:
         only = asked if name is None else replace(asked, endpoint=None, model=None, api_key_env=None)

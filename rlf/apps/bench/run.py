@@ -215,6 +215,7 @@ class TrialOptions:
     num_samples: int | None = None
     temperature: float | None = None
     limit: int | None = None
+    timeout_s: float = 120.0
 
     def evaluate(
         self, targets: Sequence[str], files: Sequence[Path], overrides: Sequence[str]
@@ -233,6 +234,7 @@ class TrialOptions:
             endpoint=self.endpoint,
             model=self.model,
             api_key_env=self.api_key_env,
+            timeout_s=self.timeout_s,
             num_samples=self.num_samples,
             temperature=self.temperature,
             greedy=greedy,

@@ -308,8 +308,7 @@ def _try(
         for fault in faults:
             if fault.end is not None:
                 fault.end(runs)
-        has_mark = end_marks(runs.parent)
-        struck &= has_mark or not all(fault.marks for fault in faults)
+        struck &= end_marks(runs.parent) or not all(fault.marks for fault in faults)
         if code is None:
             broken.append(f"it hung: not over after {limit_s:.0f} s")
         if left := process.left():

@@ -18,6 +18,7 @@ from rlf.cli.arguments import (
     TARGET,
     ApiKeyVariable,
     EndpointUrl,
+    RequestTime,
     RunsFolder,
     ServedName,
     TargetChanges,
@@ -53,6 +54,7 @@ def chat(
     endpoint: EndpointUrl = None,
     model: ServedName = None,
     api_key_env: ApiKeyVariable = None,
+    timeout: RequestTime = 120.0,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always take the most likely token.")] = False,
     temperature: Annotated[
         float | None, typer.Option("--temperature", min=0.0, help="Of the answers.", show_default="the spec's")
@@ -65,7 +67,7 @@ def chat(
 
     words = [*([target] if target is not None and endpoint is not None else []), *(arguments or [])]
     files, overrides = split_arguments(words, need_file=False)
-    served = endpoint_of(endpoint, model, api_key_env)
+    served = endpoint_of(endpoint, model, api_key_env, timeout)
     if target is None and served is None:
         raise RlfError(NO_TARGET)
     if temperature is not None and temperature > 0:

@@ -13,6 +13,7 @@ from rlf.cli.arguments import (
     ApiKeyVariable,
     AsJson,
     EndpointUrl,
+    RequestTime,
     RunsFolder,
     ServedName,
     SpecArguments,
@@ -37,6 +38,7 @@ def demos(
     endpoint: EndpointUrl = None,
     model: ServedName = None,
     api_key_env: ApiKeyVariable = None,
+    timeout: RequestTime = 120.0,
     samples: Annotated[int, typer.Option("-k", "--samples", min=1, help="Of the teacher: tries at each task.")] = 1,
     max_usd: Annotated[float | None, typer.Option("--max-usd", help="Of the teacher: what its play may cost.")] = None,
     file: Annotated[
@@ -67,7 +69,7 @@ def demos(
     from rlf.runs.targets import endpoint_of
 
     files, overrides = split_arguments(arguments)
-    served = endpoint_of(endpoint, model, api_key_env)
+    served = endpoint_of(endpoint, model, api_key_env, timeout)
     plays = Teacher(teacher, served, samples, max_usd) if teacher is not None or served is not None else None
     if not gold and not run and not file and plays is None:
         raise RlfError("rlf demos: nothing to write. Add --gold, --run, --teacher, --endpoint or --file.")

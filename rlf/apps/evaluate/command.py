@@ -17,6 +17,7 @@ from rlf.cli.arguments import (
     AsJson,
     EndpointUrl,
     HtmlFile,
+    RequestTime,
     RunsFolder,
     ServedName,
     is_override,
@@ -35,21 +36,10 @@ if TYPE_CHECKING:
     from rlf.apps.evaluate.findings import Findings
     from rlf.apps.evaluate.play import EvaluationProgress
     from rlf.apps.evaluate.run import EvaluationResults, EvaluationStart, Shown
-    from rlf.endpoints.spec import EndpointSpec
     from rlf.reports.evaluations import EvaluationReport
 
 _SHOWN_EVERY_S = 0.1
 """Between two frames of a progress line; in a pipe and as JSON, a hundred times as long."""
-
-
-_Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Time of one request to the model's server.")
-]
-
-
-def with_timeout(served: EndpointSpec | None, timeout_s: float) -> EndpointSpec | None:
-    """The endpoint with the time that one request gets."""
-    return None if served is None else served.model_copy(update={"timeout_s": timeout_s})
 
 
 def evaluate(
@@ -66,7 +56,7 @@ def evaluate(
     endpoint: EndpointUrl = None,
     model: ServedName = None,
     api_key_env: ApiKeyVariable = None,
-    timeout: _Timeout = 120.0,
+    timeout: RequestTime = 120.0,
     data: Annotated[
         str | None,
         typer.Option("--data", metavar="DATASET", help="Questions to use instead of the spec's `data.eval`."),
@@ -99,7 +89,7 @@ def evaluate(
     from rlf.runs.targets import endpoint_of
 
     names, files, overrides = _split_arguments(arguments or [])
-    served = with_timeout(endpoint_of(endpoint, model, api_key_env), timeout)
+    served = endpoint_of(endpoint, model, api_key_env, timeout)
     check_log(log)
     asked = EvaluationOptions(
         tuple(files), tuple(overrides), data, num_samples, temperature, greedy, limit, max_concurrency
@@ -280,7 +270,7 @@ def forecast(
     endpoint: EndpointUrl = None,
     model: ServedName = None,
     api_key_env: ApiKeyVariable = None,
-    timeout: _Timeout = 120.0,
+    timeout: RequestTime = 120.0,
     html: HtmlFile = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,
@@ -305,7 +295,7 @@ def forecast(
             overrides,
             num_groups=groups,
             gpus=gpus,
-            endpoint=with_timeout(endpoint_of(endpoint, model, api_key_env), timeout),
+            endpoint=endpoint_of(endpoint, model, api_key_env, timeout),
             runs_folder=runs_folder,
             command=["rlf", *sys.argv[1:]],
             show=view.show,

@@ -34,5 +34,6 @@ class Findings(NamedTuple):
 
     def page(self) -> str:
         """As one page that loads nothing."""
-        lines, charts = [*filter(None, [self.head]), *self.lines], [draw(chart) for chart in self.charts]
+        head, charts = self.head.removeprefix(f"{self.title}: "), [draw(chart) for chart in self.charts]
+        lines = [*filter(None, [head]), *self.lines]
         return render("sheets.html", title=self.title, lines=lines, charts=charts, sheets=self.sheets)

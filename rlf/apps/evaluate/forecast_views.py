@@ -24,9 +24,10 @@ def _charts(found: Forecast) -> Iterator[Chart]:
         if expected is None:
             continue
         seen = found.came_true.get(figure, ())
-        ends = (1.0, float(max(2, *(step for step, _ in seen)) if seen else 2))
-        band = tuple((step, expected.low, expected.high) for step in ends)
-        lines = [Line("forecast", 0, tuple((step, expected.mean) for step in ends), band)]
+        last = max(2, *(step for step, _ in seen)) if seen else 2
+        xs = [1 + (last - 1) * place / _BAND for place in range(_BAND + 1)]  # so many are drawn as one band
+        band = tuple((step, expected.low, expected.high) for step in xs)
+        lines = [Line("forecast, with 80 % intervals", 0, ((1.0, expected.mean), (last, expected.mean)), band)]
         if seen:
             lines.append(Line("run", 1, tuple((float(step), value) for step, value in seen)))
         yield Chart(f"{name}: forecast for the first steps", tuple(lines), share=figure in ("success", "dead"))
@@ -39,6 +40,7 @@ _FIGURES = (
     ("tokens sampled, of a trajectory", "tokens"),
     ("sampling, s", "sampling_s"),
 )
+_BAND = 30
 _WORDS: dict[str, Callable[[float], str]] = {"success": percent, "dead": percent, "tokens": count}
 
 
@@ -89,7 +91,8 @@ def _lines(found: Forecast) -> Iterator[str]:
         yield "time of a whole step: cannot say; no run of this plan has made a step here"
     else:
         step_s = found.step_time.median_s
-        yield f"a whole step took {duration(step_s)} before; all take {duration(step_s * found.num_steps)}"
+        each = duration(step_s) if step_s >= 60 else f"{step_s:.1f} s"
+        yield f"a whole step took {each} before; all take {duration(step_s * found.num_steps)}"
     yield from steps_words(found.steps, found.num_steps, None if found.step_time is None else found.step_time.median_s)
     if found.gpus is not None:
         yield gpu_words(found.gpus)

@@ -25,6 +25,7 @@ def evaluate(
     endpoint: str | None = None,
     model: str | None = None,
     api_key_env: str | None = None,
+    timeout_s: float = 120.0,
     data: str | None = None,
     num_samples: int | None = None,
     temperature: float | None = None,
@@ -41,6 +42,7 @@ def evaluate(
             have to be of `runs_folder`.
         spec: what they are tried by, where that is not their run's own spec.
         endpoint, model, api_key_env: a further target behind an OpenAI-compatible server, and its key's variable.
+        timeout_s: of one request to it.
         data: questions in place of the spec's.
         num_samples: of each question.
         on_event: takes what happens, in order: `EvaluationStart`, `EvaluationProgress` and the events of a run.
@@ -51,7 +53,7 @@ def evaluate(
     """
     several, folder = [targets] if isinstance(targets, str | Run) else targets, Path(runs_folder)
     names = [target.id if isinstance(target, Run) else target for target in several]
-    served = endpoint_of(endpoint, model, api_key_env)
+    served = endpoint_of(endpoint, model, api_key_env, timeout_s)
     files, changes = to_command(spec, overrides, folder, in_file=True)
     asked = EvaluationOptions(
         tuple(files), tuple(changes), data, num_samples, temperature, greedy, limit, max_concurrency

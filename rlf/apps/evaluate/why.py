@@ -212,10 +212,8 @@ def _lines(found: Explanation) -> Iterator[str]:
     else:
         one = found.turns[found.decided - 1]
         yield f"it ended {end}; turn {one.turn} decided: {percent(one.before)} before it, {percent(one.after)} after"
-    terms = " + ".join(
-        f"{one.weight:g} x {decimal(one.value)} ({one.term})" for one in found.terms if one.value is not None
-    )
-    yield f"reward {decimal(found.reward)} = {terms or 'no term has a value'}"
+    terms = [f"{one.weight:g} x {decimal(one.value)} ({one.term})" for one in found.terms if one.value is not None]
+    yield f"reward {decimal(found.reward)} = {' + '.join(terms) or 'no term has a value'}"
     if (reason := found.advantage) is not None:
         rewards = sum(member.counts for member in reason.group)
         yield (
@@ -226,11 +224,8 @@ def _lines(found: Explanation) -> Iterator[str]:
         if reason.recomputed is None:
             yield f"its advantage {decimal(reason.stored)}; it cannot be computed again: {reason.missing}"
         else:
-            values = (
-                decimal(min(tokens))
-                if min(tokens) == max(tokens)
-                else (f"{decimal(min(tokens))} to {decimal(max(tokens))}")
-            )
+            low, high = decimal(min(tokens)), decimal(max(tokens))
+            values = low if low == high else f"{low} to {high}"
             same = {True: "as stored", False: f"stored was {decimal(reason.stored)}", None: "none was stored"}
             state = same[reason.agrees]
             yield f"its advantage {decimal(reason.recomputed)} ({state}): {values} for {len(tokens)} tokens"

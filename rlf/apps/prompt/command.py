@@ -15,6 +15,7 @@ from rlf.cli.arguments import (
     AsJson,
     EndpointUrl,
     Force,
+    RequestTime,
     RunsFolder,
     ServedName,
     SpecArguments,
@@ -34,6 +35,7 @@ def prompt(
     endpoint: EndpointUrl = None,
     model: ServedName = None,
     api_key_env: ApiKeyVariable = None,
+    timeout: RequestTime = 120.0,
     writer_endpoint: Annotated[
         str | None,
         typer.Option(
@@ -75,8 +77,8 @@ def prompt(
     from rlf.runs.targets import endpoint_of
 
     files, overrides = split_arguments(arguments)
-    played = endpoint_of(endpoint, model, api_key_env)
-    writer = endpoint_of(writer_endpoint or endpoint, writer_model or model, writer_key_env or api_key_env)
+    played = endpoint_of(endpoint, model, api_key_env, timeout)
+    writer = endpoint_of(writer_endpoint or endpoint, writer_model or model, writer_key_env or api_key_env, timeout)
     if writer is None:
         raise RlfError("prompt: no model rewrites the texts. Write `--writer-endpoint URL --writer-model NAME`.")
     if write.exists() and not force:
