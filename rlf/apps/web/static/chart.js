@@ -149,13 +149,13 @@ function figure(target, first, view) {
     fill(chart);
   }
   show(chart);
-  return {update: now => { show(now); drawn.setData(align(now, view).columns); }, remove: () => { drawn.destroy(); figure.remove(); }};
+  return {update: (now, view) => { show(now); drawn.setData(align(now, view).columns); }, remove: () => { drawn.destroy(); figure.remove(); }};
 }
 
 const shapeOf = charts => JSON.stringify(charts.map(chart => [chart.title, chart.share, chart.lines.map(line => [line.name, line.colour, line.band.length > 1])]));
 function draw(target, charts, force) {
   const view = readView(), before = shown.get(target), shape = shapeOf(charts) + view.x + view.log + view.smooth;
-  if (before?.shape === shape && !force) { charts.forEach((chart, at) => before.figures[at].update(chart)); return; }
+  if (before?.shape === shape && !force) { charts.forEach((chart, at) => before.figures[at].update(chart, view)); return; }
   before?.figures.forEach(one => one.remove());
   shown.set(target, {shape, figures: charts.map(chart => figure(target, chart, view))});
 }
@@ -203,7 +203,7 @@ function plot(place, chart, readout, end, view, big) {
   observer.observe(place);
   // New values leave a zoom as it is.
   function renew(data) {
-    const {min, max} = made.scales.x, xs = made.data[0], whole = min === xs[0] && max === xs.at(-1);
+    const {min, max} = made.scales.x, xs = made.data[0], whole = min == null || (min <= xs[0] && max >= xs.at(-1));  // of one point it shows what is around it
     made.setData(data, whole);
     if (!whole) made.redraw();
   }

@@ -61,6 +61,28 @@ def test_the_view_of_tokens_marks_what_was_sampled_and_arrow_keys_read_it(visit)
     assert "token 0" in page.locator("#token-readout").inner_text()
 
 
+GROWS = """async () => {
+  const {wake} = await import("/static/chart.js");
+  const data = document.querySelector("script.curves[data-for=system]"), arms = document.querySelector("script.arms");
+  for (const steps of [[1], [1, 2, 3]]) {
+    const lines = [{name: "", colour: 0, points: steps.map(step => [step, step]), band: []}];
+    arms.textContent = JSON.stringify([{steps, time: steps.map(step => 10 * step), tokens: steps}]);
+    data.textContent = JSON.stringify([{title: "grows", share: false, lines}]);
+    wake();
+    await new Promise(done => setTimeout(done, 50));
+  }
+}"""
+
+
+def test_a_chart_that_began_with_one_step_shows_each_later_one_at_its_own_moment(visit):
+    page = visit(f"{RUN}/system")
+    page.evaluate(GROWS)
+    page.locator("#system .u-over").hover(
+        position={"x": page.locator("#system .u-over").bounding_box()["width"] - 2, "y": 40}
+    )
+    assert page.locator("#system figcaption .figure").inner_text() == "time 0:30: 3"
+
+
 def test_the_theme_is_switched_and_kept(visit):
     page = visit("/runs", color_scheme="light")
     ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
