@@ -186,6 +186,8 @@ def _find_fault(scored: Scored, chat: ChatFormat | None) -> str:
         return "a turn of it could not be read"
     if trajectory.stop is StopReason.LENGTH:
         return "its last turn was cut"
+    if any(not turn.calls and (turn.world is None or turn.world.reply is None) for turn in trajectory.turns[:-1]):
+        return "it has a summary of a full context, which no demonstration holds"
     if trajectory.images:
         return "it has images, which no demonstration holds"
     if trajectory.tokens and chat is None:

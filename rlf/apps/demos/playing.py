@@ -34,11 +34,12 @@ async def play_demonstration(
     if turns[-1].calls:  # it ends with calls, after which nothing is sampled
         script.append(WrittenTurn(chat.write_answer("-"), answer="-"))
     results = [text for turn in turns for text in (turn.results or [""] * len(turn.calls))]
+    full = handling.context if handling.context and handling.context.when_full is WhenFull.SUMMARIZE else None
+    handling = handling if full is None else replace(handling, context=None)
     trajectory, _ = await play_written(
         chat, tools, task, script, results, max_total_tokens=max_total_tokens, handling=handling
     )
-    full = handling.context
-    if full and full.when_full is WhenFull.SUMMARIZE and any(turn.start > full.limit for turn in trajectory.turns):
+    if full is not None and any(turn.start > full.limit for turn in trajectory.turns):
         raise RlfError(
             f"demonstration {task.id}: it is longer than `rollout.context.limit`, {full.limit}, and no summary "
             "of it is written. Leave it out, or raise that."
@@ -85,8 +86,7 @@ def _written(chat: ChatFormat, turn: DemonstratedTurn) -> WrittenTurn:
 
 def _check_text(chat: ChatFormat, demonstration: Demonstration) -> None:
     """Refuses texts that would become special tokens: they could end a turn, or open another role."""
-    tokenizer = chat.tokenizer
-    marks = [str(tokenizer.convert_ids_to_tokens(token)) for token in markup_ids(tokenizer)]
+    marks = [str(chat.tokenizer.convert_ids_to_tokens(token)) for token in markup_ids(chat.tokenizer)]
     for number, turn in enumerate(demonstration.turns, start=1):
         texts = f"{turn.content}\n{turn.thinking}\n{[dict(call.arguments) for call in turn.calls]}"
         if (mark := next((mark for mark in marks if len(mark) > 1 and mark in texts), None)) is not None:

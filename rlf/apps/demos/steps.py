@@ -63,9 +63,8 @@ class StepDemonstrations:
 
     async def _play(self, one: Demonstration) -> Scored:
         if one.task.id not in self._played:
-            harness = self._harness
-            max_tokens = harness.limits.max_total_tokens
-            trajectory = await _play(harness.chat, harness.tools.descriptions, one, max_tokens, harness.handling)
+            harness, most = self._harness, self._harness.limits.max_total_tokens
+            trajectory = await _play(harness.chat, harness.tools.descriptions, one, most, harness.handling)
             self._played[one.task.id] = Scored(trajectory, scores=(), reward=1.0, success=None)
         return self._played[one.task.id]
 
@@ -111,8 +110,7 @@ def play_each(spec: RunSpec, rows: Sequence[Demonstration]) -> list[Trajectory |
 async def _play(
     chat: ChatFormat, declared: Sequence[ToolDescription], one: Demonstration, max_tokens: int, handling: ChatPolicy
 ) -> Trajectory:
-    tools = tools_of(one, declared)
-    return await play_demonstration(chat, tools, one, max_total_tokens=max_tokens, handling=handling)
+    return await play_demonstration(chat, tools_of(one, declared), one, max_total_tokens=max_tokens, handling=handling)
 
 
 def tools_of(one: Demonstration, declared: Sequence[ToolDescription]) -> tuple[ToolDescription, ...]:

@@ -1,6 +1,7 @@
 """`rlf demos`: what becomes a demonstration, from which origin, and why the rest does not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,8 +110,10 @@ def test_a_demonstration_of_a_run_has_the_tokens_that_were_sampled(evaluated, tm
     """The base writes calls as the chat format does, so that both are the same."""
     import asyncio
 
+    from rlf.apps.demos.origins import candidate_of
     from rlf.apps.demos.playing import play_demonstration
     from rlf.chat.encoding import load_tokenizer
+    from rlf.chat.policy import ContextLimit
     from rlf.lineage import Reader
     from rlf.rollout.rollout import ChatPolicy
     from rlf.runs.place import open_lineage
@@ -133,6 +136,17 @@ def test_a_demonstration_of_a_run_has_the_tokens_that_were_sampled(evaluated, tm
             )
             assert list(played.tokens) == list(sampled.scored.trajectory.tokens)
             assert list(played.action_mask) == list(sampled.scored.trajectory.action_mask)
+            short = {
+                "max_total_tokens": 320,
+                "handling": ChatPolicy(context=ContextLimit(limit=8, when_full="summarize")),
+            }
+            if len(played.turns) > 1:
+                with pytest.raises(RlfError, match="no summary of it is written"):
+                    asyncio.run(play_demonstration(chat, spec.shown_tools, read_demonstration(row), **short))
+            # What a turn without calls is in the middle of a trajectory that no world answers.
+            turns = (replace(sampled.scored.trajectory.turns[0], calls=()), *sampled.scored.trajectory.turns)
+            noted = replace(sampled.scored, trajectory=replace(sampled.scored.trajectory, turns=turns))
+            assert candidate_of(noted, origin, chat, 0).fault.startswith("it has a summary of a full context")
 
 
 def test_a_teacher_plays_the_training_tasks_and_the_same_command_continues(tmp_path, monkeypatch):
