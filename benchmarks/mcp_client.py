@@ -49,6 +49,11 @@ async def main(rlf: str, folder: Path) -> None:
         for run in runs:
             while (await call(client, "status", {"run": run}))["run"]["status"] == "running":  # noqa: ASYNC110 - a server
                 await asyncio.sleep(3)
+        listed = [str(resource.uri) for resource in await client.list_resources()]
+        schema = await client.read_resource("rlf://schema/spec")
+        spec = await client.read_resource("rlf://project/specs/mine.yaml")
+        assert "RunSpec" in schema[0].text and "name: mine" in spec[0].text
+        print("resources", len(listed), sorted({uri.split("/")[2] for uri in listed}))
         found = await call(client, "trajectories", {"run": runs[0], "phase": "train"})
         print("trajectories", len(found))
         print("compare", *(await call(client, "compare", {"runs": runs}))["verdicts"])
@@ -56,6 +61,20 @@ async def main(rlf: str, folder: Path) -> None:
         wrong = {**SPEC, "overrides": ["train.stepps=3"]}
         refused = await client.call_tool("check", wrong, raise_on_error=False)
         assert refused.is_error and "did you mean 'steps'" in refused.content[0].text
+        late = await client.call_tool("run", {**SPEC, "budget_s": 10**6}, raise_on_error=False)
+        assert late.is_error and "budget" in late.content[0].text
+    shop = {"specs": ["specs/world.yaml"]}
+    async with Client(StdioTransport(rlf, ["mcp", str(folder), "--allow-run"])) as client:
+        await call(client, "init", {"folder": "world", "template": "shop"})
+    async with Client(StdioTransport(rlf, ["mcp", str(folder / "world"), "--allow-run"])) as client:
+        proven = await client.call_tool("env_prove", shop)
+        print("env_prove", proven.structured_content["command"])
+    async with Client(StdioTransport(rlf, ["mcp", str(folder / "mine")])) as client:  # read-only by default
+        offered = {tool.name for tool in await client.list_tools()}
+        assert not offered & {"run", "resume", "init", "stop", "tools_test", "rewards_test", "env_prove"}, offered
+        assert (await call(client, "check", SPEC))["faults"] == []
+        assert (await client.call_tool("run", SPEC, raise_on_error=False)).is_error
+        print("read-only", *sorted(offered))
     print(f"{time.monotonic() - began:.0f} s")
 
 
