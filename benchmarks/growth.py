@@ -100,11 +100,26 @@ def spec_in(folder: Path) -> Path:
     return spec
 
 
+class _Allocated(ctypes.Structure):
+    """`struct mallinfo2` of glibc."""
+
+    _names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    _fields_ = tuple(zip(_names, [ctypes.c_size_t] * len(_names), strict=True))
+
+
+def mb_in_use():
+    """What malloc has given out, without what it keeps free."""
+    libc = ctypes.CDLL("libc.so.6")
+    libc.mallinfo2.restype = _Allocated
+    found = libc.mallinfo2()
+    return (found.uordblks + found.hblkhd) / 1e6
+
+
 class Steps:
-    """A view that notes when steps were over, on the clock and in CPU seconds."""
+    """A view that notes when steps were over, on the clock and in CPU seconds, and the MB in use then."""
 
     def __init__(self):
-        self.ended, self.metrics = [], []
+        self.ended, self.metrics, self.used_mb = [], [], []
 
     def __call__(self, info):
         return self.take
@@ -113,6 +128,7 @@ class Steps:
         if type(event).__name__ == "StepFinished":
             self.ended.append((time.perf_counter(), time.process_time()))
             self.metrics.append(event.metrics)
+            self.used_mb.append(mb_in_use())
 
 
 def train(spec: Path, overrides: list[str]) -> Steps:
@@ -156,13 +172,13 @@ def heavy(arguments):
 
 def trajectories(arguments):
     """A process for each size, so that its peak memory is its own."""
-    print(f"{'trajectories':>12} {'CPU s':>8} {'ms each':>8} {'peak MB':>8}")
+    print(f"{'trajectories':>12} {'CPU s':>8} {'ms each':>8} {'peak MB':>8} {'MB in use':>9}")
     num = 16
     while num <= arguments.most:
         command = [sys.executable, __file__, "step", "--tasks", str(num // 8)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        cpu_s, peak_mb = map(float, done.stdout.split()[-2:])
-        print(f"{num:12} {cpu_s:8.2f} {1000 * cpu_s / num:8.2f} {peak_mb:8.0f}", flush=True)
+        cpu_s, peak_mb, used_mb = map(float, done.stdout.split()[-3:])
+        print(f"{num:12} {cpu_s:8.2f} {1000 * cpu_s / num:8.2f} {peak_mb:8.0f} {used_mb:9.0f}", flush=True)
         num *= 4
 
 
@@ -192,27 +208,17 @@ def update(arguments):
     print(f"shared / plain: {median(found['true']) / median(found['false']):.2f}")
 
 
-class _Allocated(ctypes.Structure):
-    """`struct mallinfo2` of glibc."""
-
-    _names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
-    _fields_ = tuple(zip(_names, [ctypes.c_size_t] * len(_names), strict=True))
-
-
 def memory(arguments):
     """What the process has in use after steps of 4 questions, and what is resident without what malloc has free."""
     from rlf.runs.start import run
 
-    libc = ctypes.CDLL("libc.so.6")
-    libc.mallinfo2.restype = _Allocated
-
     def look(event):
         if type(event).__name__ == "StepFinished" and event.step % 10 == 0:
             gc.collect()
-            found = libc.mallinfo2()
-            libc.malloc_trim(0)
+            used_mb = mb_in_use()
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
             resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-            print(f"{event.step:6} {(found.uordblks + found.hblkhd) / 1e6:10.1f} {resident / 1e6:12.0f}", flush=True)
+            print(f"{event.step:6} {used_mb:10.1f} {resident / 1e6:12.0f}", flush=True)
 
     print(f"{'step':>6} {'MB in use':>10} {'MB resident':>12}")
     sizes = [f"train.steps={arguments.steps}", "train.prompts_per_step=4", "~data.eval", "~eval"]
@@ -221,12 +227,12 @@ def memory(arguments):
 
 
 def step(arguments):
-    """CPU seconds of the second of two steps, and the peak memory."""
+    """CPU seconds of the second of two steps, the peak memory, and what is in use behind the step."""
     with tempfile.TemporaryDirectory() as folder:
         sizes = ["train.steps=2", f"train.prompts_per_step={arguments.tasks}", "~data.eval", "~eval"]
         steps = train(spec_in(Path(folder)), [*sizes, f"+rollout.max_concurrency={arguments.slots}"])
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(steps.ended[1][1] - steps.ended[0][1], peak_mb)
+    print(steps.ended[1][1] - steps.ended[0][1], peak_mb, steps.used_mb[1])
 
 
 def calls(arguments):
