@@ -3,7 +3,7 @@
     python benchmarks/foreign/frameworks.py [NAME]... [--model PATH] [--steps 10] [--set KEY=VALUE]...
 
 `FRAMEWORKS` is a Python that has openai-agents, langchain-openai, langgraph, pydantic-ai-slim[openai],
-smolagents[openai], anthropic and aiohttp; `--setup` makes one. Each agent is a service in a process of its own.
+smolagents[openai], anthropic, aiohttp and numpy; `--setup` makes one. Each agent is a service in a process of its own.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ PACKAGES = (
     "smolagents[openai]",
     "anthropic",
     "aiohttp",
+    "numpy",
 )
 TURNS = 4
 WORDS = "Find passages about a person, a town, a river or a company."
@@ -46,6 +47,17 @@ def search(query: str) -> str:
     from rlf.builtin.encyclopedia import search as found
 
     return found(query)
+
+
+def calculator(expression: str) -> str:
+    """Work out an arithmetic expression.
+
+    Args:
+        expression: Numbers, + - * / and brackets.
+    """
+    from rlf.builtin.encyclopedia import calculator as found
+
+    return found(expression)
 
 
 async def openai_agents(question: str, url: str, key: str) -> str:
@@ -89,12 +101,12 @@ async def pydantic_ai(question: str, url: str, key: str) -> str:
 
 
 async def smolagents(question: str, url: str, key: str) -> str:
-    """A ToolCallingAgent, whose own system message has 3,353 characters."""
+    """A ToolCallingAgent, whose own system message has 3,353 characters, with both of the encyclopedia's tools."""
     from smolagents import OpenAIServerModel, ToolCallingAgent, tool
 
     def run() -> str:
         model = OpenAIServerModel("policy", api_base=url, api_key=key)
-        agent = ToolCallingAgent([tool(search)], model, max_steps=TURNS, verbosity_level=-1)
+        agent = ToolCallingAgent([tool(search), tool(calculator)], model, max_steps=TURNS, verbosity_level=-1)
         return str(agent.run(question))
 
     return await asyncio.to_thread(run)
@@ -139,6 +151,8 @@ def serve(name: str, port: int) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     from aiohttp import web
+
+    search("Fodbar")  # what it lacks ends the service here: frameworks show it to the model, which then learns nothing
 
     async def run(request: web.Request) -> web.Response:
         body = await request.json()

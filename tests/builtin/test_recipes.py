@@ -29,7 +29,7 @@ def recipe_of(name: str, seed: int = 0) -> Recipe:
 
 
 def test_every_model_that_ships_is_looked_at() -> None:
-    assert MODELS == ["bookkeeper", "clerk", "games", "guesser", "prober", "reader", "small", "tiny"]
+    assert MODELS == ["agent", "bookkeeper", "clerk", "games", "guesser", "prober", "reader", "small", "tiny"]
 
 
 @pytest.mark.parametrize("name", MODELS)

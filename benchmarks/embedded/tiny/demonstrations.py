@@ -143,18 +143,18 @@ def careless_demonstration(
     queries = [lookup.query for lookup in question.lookups_by_turn[0]]
     match fault:
         case Careless.GUESS:
-            row.say(_guess(scene.rng, question))
+            row.say(guess(scene.rng, question))
         case Careless.GIVE_UP:
             row.say(GIVE_UP_ANSWER)
         case Careless.MALFORMED:
             row.say(call_text(_searches(queries)).replace('"}}', '"}'))
         case Careless.STOP_EARLY:
             _look_up(scene, row, queries[:1])
-            row.say(_draw_value(scene, question.lookups_by_turn[0][0]))
+            row.say(draw_value(scene, question.lookups_by_turn[0][0]))
         case Careless.WRONG_QUERY | Careless.WRONG_ATTRIBUTE:
             wrong = _WRONG_LOOKUPS[fault](scene, question.lookups_by_turn[0][0])
             _look_up(scene, row, [wrong.query])
-            row.say(_draw_value(scene, wrong))
+            row.say(draw_value(scene, wrong))
     return row
 
 
@@ -180,11 +180,11 @@ def _searches(queries: list[str]) -> list[tuple[str, dict[str, str]]]:
     return [("search", {"query": query}) for query in queries]
 
 
-def _draw_value(scene: Scene, lookup: Lookup) -> str:
+def draw_value(scene: Scene, lookup: Lookup) -> str:
     return scene.world.fact_by_key[lookup.relation, lookup.subject].value
 
 
-def _guess(rng: random.Random, question: Question) -> str:
+def guess(rng: random.Random, question: Question) -> str:
     """An answer of the right form."""
 
     def one() -> str:

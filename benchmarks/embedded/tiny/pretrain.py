@@ -109,7 +109,7 @@ class Stage:
         )
 
 
-class _Trainer:
+class Trainer:
     """Muon (Jordan 2024) on the matrices of the layers, AdamW on embeddings and gains, one schedule for both.
 
     Copying is learned by Muon within a few hundred steps; AdamW alone was far behind after as many.
@@ -196,9 +196,11 @@ def teach_skills(
         raise RuntimeError(f"skills end at {success}; each kind must reach {criterion}. Try another seed.")
 
 
-def train_skills(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, stage: Stage) -> None:
+def train_skills(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, stage: Stage, trains: type[Trainer] = Trainer
+) -> None:
     """Warm-up, steps at the full rate, then a cosine."""
-    trainer, plan = _Trainer(model, tokenizer, stage), stage.plan
+    trainer, plan = trains(model, tokenizer, stage), stage.plan
     if not isinstance(plan, Schedule):
         raise TypeError(f"skills need a Schedule, and this is {plan}")
     for step in range(stage.num_steps):
@@ -212,7 +214,7 @@ def train_skills(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, st
 
 def train_habits(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, stage: Stage) -> None:
     """Steps with a decaying rate, which begins at the stage's share of the plan's."""
-    trainer = _Trainer(model, tokenizer, stage)
+    trainer = Trainer(model, tokenizer, stage)
     for step in range(stage.num_steps):
         loss = trainer.step(stage.batch_of_step(step), stage.scale * _cosine_scale(step, stage.num_steps))
     logger.info("habits: loss %.4f after %d steps", loss, stage.num_steps)
