@@ -53,7 +53,7 @@ class Feature(StrEnum):
     RECORDED_CALLS = "recorded_calls"
     """`rlf run --record` and `--replay`."""
     BRANCHES = "branches"
-    """`rlf fork`: a run from a checkpoint of another run."""
+    """`rlf runs fork`: a run from a checkpoint of another run."""
     CHECKPOINT_MODELS = "checkpoint_models"
     """`rlf export --step`: the model of any checkpoint."""
     REHEARSAL = "rehearsal"

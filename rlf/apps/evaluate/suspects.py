@@ -233,7 +233,7 @@ def _changed_reward(run: Recorded, term: str, one: Break, figure: Figure) -> Sus
         f"from step {one.step} on {term!r} gives {one.figure.removeprefix(f'{term} of ')} {decimal(one.after)}, "
         f"before {decimal(one.before)} in the mean"
     )
-    refuted = "`rlf rewards score RUN` gives answers of both sides the values that they had"
+    refuted = "`rlf rewards score SPEC --run RUN` gives answers of both sides the values that they had"
     shows = [item for item in run.trained if item.summary.step >= one.step and figure.value(item) is not None]
     return Suspect(
         BreakKind.REWARD_CHANGED,
@@ -258,7 +258,7 @@ def _missing_rewards(run: Recorded) -> Iterator[Suspect]:
                 f"from step {one.step} on {percent(one.after)} of the trajectories have no reward, before "
                 f"{percent(one.before)}: {why}"
             )
-            refuted = "they have values when they are scored again (`rlf rewards score RUN`)"
+            refuted = "they have values when they are scored again (`rlf rewards score SPEC --run RUN`)"
             shows = tuple(place(item) for item in lost[:_SHOWN])
             yield Suspect(CauseKind.NOT_SCORED, one.step, seen, refuted, "Fix what failed there.", shows)
 
