@@ -105,8 +105,8 @@ def show_links(trajectory: Trajectory) -> list[str]:
     starts = [max(start for start, _ in trajectory.stretches if start <= turn.start) for turn in trajectory.turns]
     links = list(zip(starts, trajectory.turns, strict=True))
     if not any(turn.link for turn in trajectory.turns):
-        told = [f"new context: {turn.start - start:,} tokens" for start, turn in links]
-        return [words * (last < start) for words, last, start in zip(told, [0, *starts], starts, strict=False)]
+        begun = [last < start for last, start in zip([0, *starts], starts, strict=False)]
+        return [f"new context: {turn.start - at:,} tokens" * new for (at, turn), new in zip(links, begun, strict=True)]
     wholes = [trajectory.tokens[start : turn.end] for start, turn in links]
     words = []
     for at, (start, turn) in enumerate(links):

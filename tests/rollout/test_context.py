@@ -63,8 +63,8 @@ def test_a_full_context_is_followed_by_one_without_old_results(go_on, chat):  # 
         assert list(request.tokens[: len(prompt)]) == list(prompt), "the tools and the question stay"
         assert list(trajectory.tokens[turn.start : turn.end]) == sample.tokens
     assert sum(trajectory.action_mask) == sum(len(sample.tokens) for sample in policy.samples)
-    told = f"new context: {len(policy.requests[3].tokens):,} tokens"
-    assert (show_links(trajectory), show_links(plain)) == (["", "", "", told, ""], [""] * 5)
+    begun = f"new context: {len(policy.requests[3].tokens):,} tokens"
+    assert (show_links(trajectory), show_links(plain)) == (["", "", "", begun, ""], [""] * 5)
 
 
 def test_a_context_that_stays_full_is_left_before_each_turn(go_on, chat):  # noqa: F811
