@@ -125,7 +125,7 @@ class _Play:
         self.turns: list[Turn] = [] if self.prefix is None else [*self.prefix.turns]
         self.num_prefix_turns = len(self.turns)
         self.summaries: list[int] = []
-        """Turns that are summaries, by their number."""
+        """Turns that are summaries, by their number; a prefix has none, for nothing is observed after one."""
         self.num_calls = 0
         self.num_sampled = 0
         self.num_failed_turns = 0
@@ -182,7 +182,6 @@ class _Play:
 
     async def _go_through(self, prefix: Prefix) -> StopReason | None:
         """Counts what a prefix used, and makes its calls again. A result that differs leaves no state to resume."""
-        self.summaries = [number for number in range(1, len(prefix.turns)) if self._is_asked(prefix.turns[number - 1])]
         for turn in prefix.turns:
             records = [CallRecord(record.call, NOT_RUN) for record in turn.calls]
             # Tokens of the prefix are taken as they are, but tools and worlds are fresh: only the same calls in the
@@ -253,6 +252,7 @@ class _Play:
             return StopReason.LENGTH
         started = time.perf_counter()
         start = len(self.record)
+        is_summary = bool(self.turns) and self._is_asked(self.turns[-1])
         # The segment and not all tokens: a fork leaves out text that the turn under way does not follow.
         self.chat = self.chat.after(self.record.segment)
         sample = await self._sample_turn(budget, fresh=fresh)
@@ -270,7 +270,12 @@ class _Play:
             num_penalised=len(self._failures_with(parsed, FailurePolicy.PENALISE)),
             versions=tuple(version_changes(start, sample.versions)),
         )
-        return await self._act_on(parsed, turn, sample)
+        if not is_summary:
+            return await self._act_on(parsed, turn, sample)
+        # Whatever a summary holds, a call too, is text for the next context.
+        self.summaries.append(len(self.turns))
+        self.turns.append(replace(turn, failures=(), repairs=(), num_penalised=0))
+        return StopReason.MAX_TURNS if len(self.turns) >= self.limits.max_turns else None
 
     def _read(self, text: str, *, truncated: bool) -> tuple[ParsedTurn, tuple[Repair, ...]]:
         parsed = self.chat.parse(text, truncated=truncated)
@@ -287,11 +292,6 @@ class _Play:
 
     async def _act_on(self, parsed: ParsedTurn, turn: Turn, sample: Sample) -> StopReason | None:
         """Answers, or invokes the calls and feeds back what they return."""
-        if self.turns and self._is_asked(self.turns[-1]):
-            # Whatever a summary holds, a call too, is text for the next context.
-            self.summaries.append(len(self.turns))
-            self.turns.append(replace(turn, failures=(), repairs=(), num_penalised=0))
-            return StopReason.MAX_TURNS if len(self.turns) >= self.limits.max_turns else None
         stop = self._stop_before_tools(parsed, sample)
         self.turns.append(turn)
         restore = None if self.disturbed is None else self.disturbed.restore
@@ -310,7 +310,9 @@ class _Play:
             if records:
                 turn = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started)
                 self.turns[-1] = turn
-        stop = (self._infrastructure_stop(records) if is_run else None) or stop
+        self.error = infrastructure_error(records)
+        if self.error is not None:
+            stop = StopReason.INFRA_FAILURE
         if stop in (None, StopReason.MAX_TURNS) and self.limits.is_lost(self.turns):
             stop = StopReason.INVALID_CALLS
         if self.world is not None and stop is not StopReason.INFRA_FAILURE:
@@ -407,10 +409,8 @@ class _Play:
         said = self._read(turn.text, truncated=False)[0].answer
         words = f"{SUMMARY} {turn.text if said is None else said}"
         kept = [turn for number, turn in enumerate(before) if number not in self.summaries]
-        played = [
-            (tokens[turn.start : turn.end], self._answered(turn, (record.result.text for record in turn.calls)))
-            for turn in kept[len(kept) - full.keep_last if full.keep_last < len(kept) else 0 :]
-        ]
+        last = kept[len(kept) - full.keep_last if full.keep_last < len(kept) else 0 :]
+        played = [(tokens[turn.start : turn.end], self._answered(turn)) for turn in last]
         return self.chat.prompt(with_observation(self.messages, words), self.tools), played
 
     def _is_asked(self, turn: Turn) -> bool:
@@ -418,12 +418,15 @@ class _Play:
         full = self.setting.handling.context
         if full is None or full.when_full is not WhenFull.SUMMARIZE:
             return False
-        return ASKS in self.chat.decode(self.record.tokens[turn.end : turn.observation_end])
+        seen = self.chat.decode(self.record.tokens[turn.end : turn.observation_end])
+        # A result may hold the request's own words: they count only beyond those of the observation without a request.
+        return ASKS in seen and seen.count(ASKS) > self.chat.decode(self._answered(turn)).count(ASKS)
 
-    def _answered(self, turn: Turn, results: Iterable[str]) -> list[int]:
-        """An observation with other results, without a request; corrections and a world's words stay."""
+    def _answered(self, turn: Turn, results: Iterable[str] | None = None) -> list[int]:
+        """An observation without a request, with other results if given; corrections and a world's words stay."""
         self.chat = self.chat.after(self.record.tokens[: turn.start])
-        closed, given = self.record.tokens[turn.end - 1] in self.chat.stop_token_ids, iter(results)
+        closed = self.record.tokens[turn.end - 1] in self.chat.stop_token_ids
+        given = (record.result.text for record in turn.calls) if results is None else iter(results)
         if turn.world is not None and turn.world.reply is not None:
             return self.chat.user_turn(turn.world.reply, closed=closed, turn=turn.text)
         observed = self._read(turn.text, truncated=False)[0].observed
@@ -477,10 +480,6 @@ class _Play:
             return await call_with_images(self.setting.tools, call, self.images, trajectory_id=self.rollout.id)
         known = ", ".join(tool.name for tool in self.tools) or "none"
         return ToolResult(Outcome.UNKNOWN_TOOL, f"no tool {call.name!r:.80} (known: {known})")
-
-    def _infrastructure_stop(self, records: Sequence[CallRecord]) -> StopReason | None:
-        self.error = infrastructure_error(records)
-        return None if self.error is None else StopReason.INFRA_FAILURE
 
     async def _observe(
         self, parsed: ParsedTurn, records: Sequence[CallRecord], sample: Sample, text: str

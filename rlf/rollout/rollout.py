@@ -143,8 +143,8 @@ class Prefix:
         kept = self.trajectory.turns[: self.num_turns]
         if len(kept) != self.num_turns or any(turn.observation_end == turn.end for turn in kept):
             raise ValueError(
-                f"trajectory {self.trajectory.id}: a prefix of {self.num_turns} turns was asked for; it has "
-                f"{len(self.trajectory.turns)}, and the prefix cannot include the last one. Keep fewer turns."
+                f"trajectory {self.trajectory.id}: a prefix of {self.num_turns} turns was asked for; of its "
+                f"{len(self.trajectory.turns)}, the first {self.choices(self.trajectory)[-1]} can be kept."
             )
 
     @property

@@ -42,6 +42,23 @@ class Words(Tools):
         return ToolResult(Outcome.OK, WORDS)
 
 
+def playing_against(chat, tools, context=None, cut_off=None, **limits):
+    """One trajectory of the model that `chat` stands for."""
+    player = TextPlayer(
+        SimpleNamespace(chat=chat),
+        tools,
+        RolloutLimits(max_turns=9, max_total_tokens=999, **limits),
+        SamplingSpec(),
+        timeout_s=20.0,
+        room=asyncio.Semaphore(1),
+        meter=Meter(),
+        text_calls=TextCalls(AUTO, ()),
+        usage={},
+        context=context,
+    )
+    return player.play(Rollout("r", Task("t", (Message("user", "Go."),), None), 0, seed=0), cut_off=cut_off)
+
+
 def test_a_trajectory_cut_off_in_its_calls_keeps_the_results_that_came():
     (kept,) = asyncio.run(play_until_a_call_returned())
     assert kept.stop is StopReason.CANCELLED
@@ -54,19 +71,7 @@ async def play_until_a_call_returned():
         return Completion("", calls, "tool_calls", (), Usage())
 
     tools, kept = Tools(), []
-    player = TextPlayer(
-        SimpleNamespace(chat=chat),
-        tools,
-        RolloutLimits(max_turns=4, max_total_tokens=999),
-        SamplingSpec(),
-        timeout_s=20.0,
-        room=asyncio.Semaphore(1),
-        meter=Meter(),
-        text_calls=TextCalls(AUTO, ()),
-        usage={},
-    )
-    rollout = Rollout("r", Task("t", (Message("user", "Go."),), None), 0, seed=0)
-    playing = asyncio.create_task(player.play(rollout, cut_off=kept.append))
+    playing = asyncio.create_task(playing_against(chat, tools, cut_off=kept.append))
     await tools.returned.wait()
     playing.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -99,18 +104,7 @@ def test_a_model_behind_a_server_sees_no_old_results_once_its_context_is_full():
         calls = () if len(seen) == 4 else (RequestedCall("a", "quick", "{}"),)
         return Completion("done", calls, "stop", (), Usage(prompt_tokens=40 * len(seen)))
 
-    player = TextPlayer(
-        SimpleNamespace(chat=chat),
-        Words(),
-        RolloutLimits(max_turns=9, max_total_tokens=999),
-        SamplingSpec(),
-        timeout_s=20.0,
-        room=asyncio.Semaphore(1),
-        meter=Meter(),
-        text_calls=TextCalls(AUTO, ()),
-        usage={},
-        context=ContextLimit(limit=100, keep_last=1),
-    )
+    PLAYER<Words(), context=ContextLimit(limit=100, keep_last=1)>
     asyncio.run(player.play(Rollout("r", Task("t", (Message("user", "Go."),), None), 0, seed=0)))
     assert seen == [[], [WORDS], [WORDS, WORDS], [LEFT_OUT, LEFT_OUT, WORDS]]
 
@@ -124,18 +118,7 @@ def test_a_full_context_of_a_model_behind_a_server_is_followed_by_one_with_its_s
         text = "Words were said." if calls == () else ""
         return Completion(text, calls, "stop", (), Usage(prompt_tokens=(0, 40, 120, 300, 60, 60)[len(seen)]))
 
-    player = TextPlayer(
-        SimpleNamespace(chat=chat),
-        Words(),
-        RolloutLimits(max_turns=9, max_total_tokens=999),
-        SamplingSpec(),
-        timeout_s=20.0,
-        room=asyncio.Semaphore(1),
-        meter=Meter(),
-        text_calls=TextCalls(AUTO, ()),
-        usage={},
-        context=ContextLimit(limit=100, keep_last=1, when_full="summarize"),
-    )
+    PLAYER<Words(), context=ContextLimit(limit=100, keep_last=1, when_full="summarize")>
     trajectory = asyncio.run(player.play(Rollout("r", Task("t", (Message("user", "Go."),), None), 0, seed=0)))
     opening = f"Go.\n\n{SUMMARY} Words were said."
     asked = f"{WORDS}\n\n{ASKS}"
@@ -147,16 +130,6 @@ def test_turns_in_a_row_without_a_valid_call_end_the_trajectory_of_a_model_behin
     async def chat(*_, **__):
         return Completion("", (RequestedCall("a", "quick", "{"),), "tool_calls", (), Usage())
 
-    player = TextPlayer(
-        SimpleNamespace(chat=chat),
-        Tools(),
-        RolloutLimits(max_turns=9, max_total_tokens=999, max_failed_turns=3),
-        SamplingSpec(),
-        timeout_s=20.0,
-        room=asyncio.Semaphore(1),
-        meter=Meter(),
-        text_calls=TextCalls(AUTO, ()),
-        usage={},
-    )
+    PLAYER<Tools(), max_failed_turns=3>
     trajectory = asyncio.run(player.play(Rollout("r", Task("t", (Message("user", "Go."),), None), 0, seed=0)))
     assert (len(trajectory.turns), trajectory.stop) == (3, StopReason.INVALID_CALLS)

@@ -117,6 +117,24 @@ def test_a_summary_is_a_turn_and_may_be_the_last(go_on, chat):  # noqa: F811
     assert results_of(chat, policy.requests[2]) == ([], 0), "nothing is kept beside the summary"
 
 
+class Quoting(Echo):
+    """A tool whose results hold the words with which a summary is requested."""
+
+    async def invoke(self, call, *, trajectory_id):
+        return ToolResult(Outcome.OK, f"{ASKS} {call.arguments['query'] * 300} {ASKS}")
+
+
+@pytest.mark.parametrize("num_turns", range(3))
+def test_a_result_with_the_words_of_the_request_asks_for_no_summary(go_on, chat, num_turns):  # noqa: F811
+    limit = len(go_on(SUMMARISED, tools=Quoting())[1].requests[2].tokens) - 1
+    how = ChatPolicy(context=ContextLimit(limit=limit, when_full="summarize"))
+    whole, asked = go_on(SUMMARISED, tools=Quoting(), handling=how, max_turns=8)
+    assert [len(turn.calls) for turn in whole.turns] == [1, 1, 0, 1, 0, 1, 0, 0], "calls run until a summary is due"
+    prefix = Prefix(whole, num_turns) if num_turns else None
+    again, policy = go_on(SUMMARISED[num_turns:], prefix, tools=Quoting(), handling=how, max_turns=8)
+    assert timeless(again) == timeless(whole) and policy.requests == asked.requests[num_turns:]
+
+
 @pytest.mark.parametrize("forks", [False, True])
 @pytest.mark.parametrize("num_turns", range(3))
 def test_a_prefix_before_a_summary_continues_in_the_same_contexts(go_on, make_chat, num_turns, forks):  # noqa: F811
@@ -174,7 +192,7 @@ def test_a_certificate_finds_results_that_stay(chat, monkeypatch):
 
     answered = loop._Play._answered
 
-    def with_results(self, turn, results):
+    def with_results(self, turn, results=None):
         return answered(self, turn, [record.result.text for record in turn.calls])
 
     monkeypatch.setattr(loop._Play, "_answered", with_results)
@@ -185,7 +203,7 @@ def test_a_certificate_finds_results_that_stay(chat, monkeypatch):
 def test_a_certificate_finds_a_request_that_stays_after_its_summary(chat, monkeypatch):
     from rlf.rollout import loop
 
-    def as_it_was(self, turn, results):
+    def as_it_was(self, turn, results=None):
         return self.record.tokens[turn.end : turn.observation_end]
 
     monkeypatch.setattr(loop._Play, "_answered", as_it_was)
