@@ -104,8 +104,7 @@ def test_a_model_behind_a_server_sees_no_old_results_once_its_context_is_full():
         calls = () if len(seen) == 4 else (RequestedCall("a", "quick", "{}"),)
         return Completion("done", calls, "stop", (), Usage(prompt_tokens=40 * len(seen)))
 
-    PLAYER<Words(), context=ContextLimit(limit=100, keep_last=1)>
-    asyncio.run(player.play(Rollout("r", Task("t", (Message("user", "Go."),), None), 0, seed=0)))
+    asyncio.run(playing_against(chat, Words(), context=ContextLimit(limit=100, keep_last=1)))
     assert seen == [[], [WORDS], [WORDS, WORDS], [LEFT_OUT, LEFT_OUT, WORDS]]
 
 
@@ -118,8 +117,9 @@ def test_a_full_context_of_a_model_behind_a_server_is_followed_by_one_with_its_s
         text = "Words were said." if calls == () else ""
         return Completion(text, calls, "stop", (), Usage(prompt_tokens=(0, 40, 120, 300, 60, 60)[len(seen)]))
 
-    PLAYER<Words(), context=ContextLimit(limit=100, keep_last=1, when_full="summarize")>
-    trajectory = asyncio.run(player.play(Rollout("r", Task("t", (Message("user", "Go."),), None), 0, seed=0)))
+    trajectory = asyncio.run(
+        playing_against(chat, Words(), context=ContextLimit(limit=100, keep_last=1, when_full="summarize"))
+    )
     opening = f"Go.\n\n{SUMMARY} Words were said."
     asked = f"{WORDS}\n\n{ASKS}"
     assert seen == [["Go."], ["Go.", WORDS], ["Go.", WORDS, asked], [opening, WORDS], [opening, WORDS, WORDS]]
@@ -130,6 +130,5 @@ def test_turns_in_a_row_without_a_valid_call_end_the_trajectory_of_a_model_behin
     async def chat(*_, **__):
         return Completion("", (RequestedCall("a", "quick", "{"),), "tool_calls", (), Usage())
 
-    PLAYER<Tools(), max_failed_turns=3>
-    trajectory = asyncio.run(player.play(Rollout("r", Task("t", (Message("user", "Go."),), None), 0, seed=0)))
+    trajectory = asyncio.run(playing_against(chat, Tools(), max_failed_turns=3))
     assert (len(trajectory.turns), trajectory.stop) == (3, StopReason.INVALID_CALLS)
