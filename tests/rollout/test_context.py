@@ -206,6 +206,10 @@ def test_a_certificate_finds_a_request_that_stays_after_its_summary(chat, monkey
     def as_it_was(self, turn, results=None):
         return self.record.tokens[turn.end : turn.observation_end]
 
+    def is_asked(self, turn):
+        return ASKS in chat.decode(as_it_was(self, turn))
+
+    monkeypatch.setattr(loop._Play, "_is_asked", is_asked)
     monkeypatch.setattr(loop._Play, "_answered", as_it_was)
     with pytest.raises(CheckError, match=r"rollout\.context: before turn 3"):
         certify(chat, "hermes", TOOLS, when_full=WhenFull.SUMMARIZE)
