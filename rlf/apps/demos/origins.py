@@ -186,8 +186,6 @@ def _find_fault(scored: Scored, chat: ChatFormat | None) -> str:
         return "a turn of it could not be read"
     if trajectory.stop is StopReason.LENGTH:
         return "its last turn was cut"
-    if any(not turn.calls and (turn.world is None or turn.world.reply is None) for turn in trajectory.turns[:-1]):
-        return "it has a summary of a full context, which no demonstration holds"
     if trajectory.images:
         return "it has images, which no demonstration holds"
     if trajectory.tokens and chat is None:
@@ -201,7 +199,7 @@ def _read_turn(text: str, chat: ChatFormat | None) -> tuple[str, str]:
         thought = _THINK.match(text)
         return (text, "") if thought is None else (text[thought.end() :], thought[1])
     parsed = chat.parse(text, truncated=False)
-    return parsed.answer or "", parsed.thinking
+    return (text if parsed.answer is None else parsed.answer), parsed.thinking
 
 
 def from_file(path: Path) -> Iterator[Candidate]:

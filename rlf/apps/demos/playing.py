@@ -31,39 +31,37 @@ async def play_demonstration(
     task, turns = demonstration.task, demonstration.turns
     _check_text(chat, demonstration)
     script = [_written(chat, turn) for turn in turns]
-    if turns[-1].calls:  # it ends with calls, after which nothing is sampled
-        script.append(WrittenTurn(chat.write_answer("-"), answer="-"))
+    # Beyond its end: a summary, where one is asked for that it does not have, and an answer.
+    script += [WrittenTurn(chat.write_answer("-"), answer="-")] * 2
     results = [text for turn in turns for text in (turn.results or [""] * len(turn.calls))]
-    full = handling.context if handling.context and handling.context.when_full is WhenFull.SUMMARIZE else None
-    handling = handling if full is None else replace(handling, context=None)
     trajectory, _ = await play_written(
         chat, tools, task, script, results, max_total_tokens=max_total_tokens, handling=handling
     )
-    if full is not None and any(turn.start > full.limit for turn in trajectory.turns):
-        raise RlfError(
-            f"demonstration {task.id}: it is longer than `rollout.context.limit`, {full.limit}, and no summary "
-            "of it is written. Leave it out, or raise that."
-        )
     if trajectory.stop is StopReason.LENGTH:
         raise RlfError(
             f"demonstration {task.id}: it has more tokens than `rollout.max_total_tokens`, {max_total_tokens}. Raise "
             "that, or leave it out."
         )
-    read = [(tuple(record.call for record in turn.calls), bool(turn.failures)) for turn in trajectory.turns]
-    wanted = [(turn.calls, False) for turn in script]
-    if read != wanted or trajectory.answer != (script[-1].answer or "").strip():
-        at = next((k for k, (one, other) in enumerate(zip(read, wanted, strict=False)) if one != other), len(turns) - 1)
-        shown = trajectory.turns[min(at, len(trajectory.turns) - 1)].text
+    ends_with_calls = bool(turns[-1].calls)
+    played = trajectory.turns[: len(turns)] if ends_with_calls else trajectory.turns
+    read = [(tuple(record.call for record in turn.calls), bool(turn.failures)) for turn in played]
+    wanted = [(turn.calls, False) for turn in turns]
+    if read != wanted or not (ends_with_calls or trajectory.answer == turns[-1].content.strip()):
+        last = min(len(read), len(wanted)) - 1
+        at = next((k for k, (one, other) in enumerate(zip(read, wanted, strict=False)) if one != other), last)
+        why = f"chat format {chat.name} reads something else in it"
+        if handling.context is not None and handling.context.when_full is WhenFull.SUMMARIZE:
+            why = "a summary stands where the context is full, and nowhere else"
         raise RlfError(
-            f"demonstration {task.id}: turn {at + 1} is written {shown!r:.200}, and chat format {chat.name} reads "
-            "something else in it. Leave it out, or change its text."
+            f"demonstration {task.id}: turn {at + 1} is written {played[at].text!r:.200}, and {why}. Leave it out, or "
+            "change its text."
         )
-    return _without_turn(trajectory) if turns[-1].calls else trajectory
+    return _cut(trajectory, len(turns)) if ends_with_calls else trajectory
 
 
-def _without_turn(trajectory: Trajectory) -> Trajectory:
-    """Without the last turn, and without what the one before it was answered."""
-    kept = trajectory.turns[:-1]
+def _cut(trajectory: Trajectory, num_turns: int) -> Trajectory:
+    """Its first turns, without what the last of them was answered."""
+    kept = trajectory.turns[:num_turns]
     end = kept[-1].end
     return replace(
         trajectory,

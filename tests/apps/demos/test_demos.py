@@ -8,11 +8,21 @@ import pytest
 
 from rlf.apps.demos.demos import DemosOptions, parse_conditions, write_demos
 from rlf.apps.demos.forms import convert_row
-from rlf.apps.demos.rows import load_demonstrations, read_demonstration, write_demonstration
+from rlf.apps.demos.rows import (
+    DemonstratedTurn,
+    Demonstration,
+    load_demonstrations,
+    read_demonstration,
+    write_demonstration,
+)
+from rlf.apps.demos.steps import play_each
 from rlf.builtin.names import builtin_path
+from rlf.builtin.rooms.vault import COLOURS, plan_vault
 from rlf.core import RlfError, SpecError
 from rlf.rewards.judging.drift import LABELS, label_id
 from rlf.runs.place import open_reader
+from rlf.runs.plans import check_spec
+from rlf.types import ToolCall, Trajectory
 
 from ...runs.conftest import ROOT
 
@@ -113,11 +123,9 @@ def test_a_demonstration_of_a_run_has_the_tokens_that_were_sampled(evaluated, tm
     from rlf.apps.demos.origins import candidate_of
     from rlf.apps.demos.playing import play_demonstration
     from rlf.chat.encoding import load_tokenizer
-    from rlf.chat.policy import ContextLimit
     from rlf.lineage import Reader
     from rlf.rollout.rollout import ChatPolicy
     from rlf.runs.place import open_lineage
-    from rlf.runs.plans import check_spec
     from rlf.training.harness import build_chat
 
     done = write(tmp_path / "a.jsonl", SEARCH, runs_folder=evaluated, runs=("latest",))
@@ -136,17 +144,42 @@ def test_a_demonstration_of_a_run_has_the_tokens_that_were_sampled(evaluated, tm
             )
             assert list(played.tokens) == list(sampled.scored.trajectory.tokens)
             assert list(played.action_mask) == list(sampled.scored.trajectory.action_mask)
-            short = {
-                "max_total_tokens": 320,
-                "handling": ChatPolicy(context=ContextLimit(limit=8, when_full="summarize")),
-            }
-            if len(played.turns) > 1:
-                with pytest.raises(RlfError, match="no summary of it is written"):
-                    asyncio.run(play_demonstration(chat, spec.shown_tools, read_demonstration(row), **short))
-            # What a turn without calls is in the middle of a trajectory that no world answers.
-            turns = (replace(sampled.scored.trajectory.turns[0], calls=()), *sampled.scored.trajectory.turns)
-            noted = replace(sampled.scored, trajectory=replace(sampled.scored.trajectory, turns=turns))
-            assert candidate_of(noted, origin, chat, 0).fault.startswith("it has a summary of a full context")
+            # A turn without calls that no world answers is a summary, which the conversation holds as what was said.
+            noted = replace(sampled.scored.trajectory.turns[0], calls=(), text="Found it.<|im_end|>")
+            turns = (noted, *sampled.scored.trajectory.turns)
+            one = candidate_of(
+                replace(sampled.scored, trajectory=replace(sampled.scored.trajectory, turns=turns)), origin, chat, 0
+            )
+            assert one.demonstration is not None and one.demonstration.turns[0].content == "Found it."
+
+
+def test_a_demonstration_has_its_summaries_where_its_contexts_are_full():
+    context = ["rollout.max_turns=12", "+rollout.context={limit: 110, keep_last: 0, when_full: summarize}"]
+    checked = check_spec([ROOT / "specs" / "rooms.yaml"], context)
+    task = next(iter(checked.inputs.train))
+    plan = plan_vault(task.question.split()[1])
+    turns = list[DemonstratedTurn]()
+    for room, colour in enumerate(plan.order, start=1):
+        text = plan.room_text(room) if room < len(plan.order) else plan.treasure
+        call = ToolCall("open", {"vault": plan.name, "door": COLOURS[colour]})
+        turns.append(DemonstratedTurn("", calls=(call,), results=(text,)))
+    turns.append(DemonstratedTurn(plan.treasure))
+    summed_up = list(turns)
+    for at in (5, 3):  # each context is full after three rooms, or two and a summary
+        summed_up.insert(at, DemonstratedTurn(turns[at - 1].results[0]))
+    moved = [*turns[:2], DemonstratedTurn("Room 3"), *turns[2:]]
+    right = read_demonstration(write_demonstration(Demonstration(task, tuple(summed_up))))
+    others = [Demonstration(task, tuple(each)) for each in (turns, moved, turns[:3])]
+    played = play_each(checked.plan.spec, [right, *others])
+    assert played is not None
+    good, *refused = played
+    assert isinstance(good, Trajectory) and len(good.forks) == 2 and good.answer == plan.treasure
+    sampled = [turn.text.removesuffix("<|im_end|>") for turn in good.turns if not turn.calls]
+    assert sampled == [plan.room_text(3), plan.treasure, plan.treasure]
+    assert [why.partition(": ")[2].partition(" is written")[0] for why in refused[:2]] == ["turn 4", "turn 3"]
+    assert all("a summary stands where the context is full, and nowhere else" in why for why in refused[:2])
+    # It ends with the result that fills the context: nothing is said after it.
+    assert isinstance(refused[2], Trajectory) and len(refused[2].turns) == 3
 
 
 def test_a_teacher_plays_the_training_tasks_and_the_same_command_continues(tmp_path, monkeypatch):
