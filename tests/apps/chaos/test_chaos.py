@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -22,6 +24,7 @@ from rlf.core import RlfError
 from rlf.lineage import Recorder, open_store, start_run
 
 from ...reports.synthetic import events, run_record
+from .fork import Fork
 
 SHOP = Path(__file__).parents[3] / "specs" / "shop.yaml"
 SMALL = ["train.prompts_per_step=2", "rollout.num_generations=2", "eval.limit=2", "data.train.limit=16"]
@@ -37,8 +40,7 @@ def edit_a_reward(pid: int, runs: Path) -> None:
 def damage(pid: int, runs: Path) -> None:
     """A process with the run's mark stays, as one of a tool would that nobody ends; and a reward is edited."""
     edit_a_reward(pid, runs)
-    mark = next(part for part in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if b"RLF_CHAOS=" in part)
-    os.spawnve(os.P_NOWAIT, "/bin/sleep", ["sleep", "60"], {"RLF_CHAOS": mark.decode().partition("=")[2]})
+    os.spawnve(os.P_NOWAIT, "/bin/sleep", ["sleep", "60"], {"RLF_CHAOS": Fork.marks[pid]})
 
 
 def stop_for_good(pid: int, runs: Path) -> None:
@@ -46,6 +48,7 @@ def stop_for_good(pid: int, runs: Path) -> None:
 
 
 def test_a_killed_run_is_resumed_and_what_is_damaged_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Fork}))
     monkeypatch.setattr(module, "_END_S", 2.0)
     monkeypatch.setattr(module, "_LEAST_S", 5.0)
     monkeypatch.setattr(module, "_TIMES", 3.0)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,7 @@ from rlf.apps.chaos import chaos as module
 from rlf.apps.chaos.chaos import Verdict, chaos
 from rlf.apps.keep.verification import verify_folder
 
-from ...processes import Process, call_rlf
+from .fork import Fork
 
 SPECS = Path(__file__).parents[3] / "specs"
 SMALL = ["train.prompts_per_step=2", "rollout.num_generations=4", "eval.limit=2", "data.train.limit=64"]
@@ -34,18 +32,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
     turns = [{"role": role, "content": "Fentes"} for role in ("user", "assistant")]
     path.write_text("".join(json.dumps({"id": f"d{number}", "messages": turns}) + "\n" for number in range(7)))
     return f"+data.demonstrations={json.dumps({'path': str(path), **IMITATES})}"
-
-
-class Fork(Process):
-    """What `rlf chaos` starts, forked from what has imported torch; Ctrl-C is heard."""
-
-    def __init__(self, arguments: Sequence[str], *, env: dict[str, str], **_: Any) -> None:
-        super().__init__(call_rlf, *arguments[3:], env=env)
-
-    def wait(self, timeout: float | None = None) -> int:
-        code = super().wait(timeout)
-        self.stderr.close()
-        return code
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from rlf.apps.mcp.server import ServedProject, make_server
 from rlf.cli.commands import HOMES
 from rlf.runs.place import open_reader
 
+from ...warm import COMMON, warm_python
+
 SMALL = [
     "train.steps=1",
     "train.prompts_per_step=2",
@@ -32,18 +34,26 @@ SMALL = [
 SPEC = {"specs": ["specs/mine.yaml"]}
 
 
+WARM = "import sys; sys.executable = sys.argv.pop(1); from rlf.cli.main import main; main()"
+"""The program, whose commands are forked from what has imported torch."""
+
+
 @asynccontextmanager
-async def connected(folder: Path, *options: str) -> AsyncIterator[ClientSession]:
+async def connected(folder: Path, *options: str, warm: bool) -> AsyncIterator[ClientSession]:
     """A client of a server that is a process."""
-    server = StdioServerParameters(command=sys.executable, args=["-m", "rlf", "mcp", str(folder), *options])
+    python = warm_python(*COMMON) if warm else sys.executable
+    started = ["-c", WARM, python] if warm else ["-m", "rlf"]
+    server = StdioServerParameters(command=python, args=[*started, "mcp", str(folder), *options])
     async with stdio_client(server) as (reading, writing), ClientSession(reading, writing) as session:
         await session.initialize()
         yield session
 
 
-def talk(folder: Path, script: Callable[[ClientSession], Awaitable[None]], *options: str) -> None:
+def talk(
+    folder: Path, script: Callable[[ClientSession], Awaitable[None]], *options: str, warm: bool = False
+) -> None:
     async def main() -> None:
-        async with connected(folder, *options) as session:
+        async with connected(folder, *options, warm=warm) as session:
             await script(session)
 
     asyncio.run(main())
@@ -75,7 +85,7 @@ def test_a_client_goes_from_an_empty_folder_to_a_compared_pair_of_runs(tmp_path:
         made = await session.call_tool("init", {"folder": "mine", "template": "search"})
         assert "specs/mine.yaml" in data_of(made, "init")["files"]
 
-    talk(tmp_path, script, "--allow-run")
+    talk(tmp_path, script, "--allow-run", warm=True)
 
     async def train(session: ClientSession) -> None:
         assert data_of(await session.call_tool("check", SPEC), "check")["faults"] == []
@@ -107,7 +117,7 @@ def test_a_client_goes_from_an_empty_folder_to_a_compared_pair_of_runs(tmp_path:
         assert json.loads((await session.call_tool("stop", {"run": run_id})).content[0].text)["run_id"] == run_id
         await finished(session, mine, run_id, "interrupted")
 
-    talk(mine, train, "--allow-run")
+    talk(mine, train, "--allow-run", warm=True)
 
 
 def test_read_only_offers_what_runs_nothing_and_imports_nothing_of_the_project(tmp_path: Path) -> None:
