@@ -49,9 +49,7 @@ async def connected(folder: Path, *options: str, warm: bool) -> AsyncIterator[Cl
         yield session
 
 
-def talk(
-    folder: Path, script: Callable[[ClientSession], Awaitable[None]], *options: str, warm: bool = False
-) -> None:
+def talk(folder: Path, script: Callable[[ClientSession], Awaitable[None]], *options: str, warm: bool = False) -> None:
     async def main() -> None:
         async with connected(folder, *options, warm=warm) as session:
             await script(session)
