@@ -143,11 +143,7 @@ class InvokeScan(Scan):
         closing = self.forms.end.match(text, position)
         if closing is None:
             return None
-        if fault is not None:
-            self.fail(fault.kind, invoke.start(), closing.end(), fault.message)
-        else:
-            self.found.append((invoke.start(), ToolCall(name, arguments)))
-        return closing.end()
+        return self.take(fault or ToolCall(name, arguments), invoke.start(), closing.end())
 
     def _fail_section(self, kind: FailureClass, start: int, search_from: int, num_found: int) -> int:
         """Records a section that cannot be read, to its closing tag; none of its calls is run."""

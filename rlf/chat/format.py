@@ -72,6 +72,8 @@ class ChatFormat(ABC):
     """Whether the format asks nothing of the model's template, so that only its name in the spec chooses it."""
     names_tools: ClassVar[bool] = True
     """Whether the model is shown the tools and names them; False: its one tool is known by the way it is written."""
+    scan: ClassVar[type[Scan]]
+    """What reads a turn in one pass."""
     think: tuple[str, str] = (THINK, END_THINK)
     """The tags of thinking; others than these where the spec names them."""
     begins_thinking: bool = False
@@ -133,7 +135,7 @@ class ChatFormat(ABC):
         """The format as it reads calls of other tools."""
         other = copy(self)
         other.tools = tuple(tools)
-        for known in ("_readings_by_tool", "_other_marks"):
+        for known in ("readings_by_tool", "lookalikes"):
             other.__dict__.pop(known, None)
         return other
 
@@ -206,7 +208,7 @@ class ChatFormat(ABC):
 
     def find_call(self, text: str, start: int = 0) -> int | None:
         """Where a text first looks like a call from `start` on, in whatever syntax."""
-        return self._other_marks.first(text, start)
+        return self.lookalikes.first(text, start)
 
     def _name_results(self, results: Sequence[str], turn: str) -> list[CallId]:
         """The name of the call that each result answers; `unknown` for a failure."""
@@ -221,22 +223,19 @@ class ChatFormat(ABC):
             text: `decode` of the sampled tokens, stop token included.
             truncated: whether the token budget cut the turn.
         """
-        return self._run_scan(self._make_scan(text, truncated))
+        return self._make_scan(text, truncated).run()
 
-    @abstractmethod
     def _make_scan(self, text: str, truncated: bool) -> Scan:
-        """What reads a turn in one pass."""
+        return self.scan(self._ends.cut_from(text), truncated, self)
 
     @cached_property
-    def _readings_by_tool(self) -> Mapping[str, Readings]:
+    def readings_by_tool(self) -> Mapping[str, Readings]:
         """How the arguments of each tool are read, where a format writes them without their types."""
         return {tool.name: readings_of(tool) for tool in self.tools}
 
-    def _run_scan(self, scan: Scan) -> ParsedTurn:
-        return scan.run(self.begins_thinking, self._other_marks, self.think)
-
     @cached_property
-    def _other_marks(self) -> Lookalikes:
+    def lookalikes(self) -> Lookalikes:
+        """What looks like a call and is none: another format's, or of a declared tool without a mark."""
         near = [self.near_marks] if self.near_marks else []
         return Lookalikes([*every_call_marks(), BARE_OBJECT, *bare_calls(self.tools), *near])
 

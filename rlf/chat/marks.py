@@ -93,9 +93,6 @@ def _fold_case(text: str) -> str:
     return text.lower() if text.isascii() else text.casefold().replace("\N{LATIN SMALL LETTER DOTLESS I}", "i")
 
 
-NOTHING = Lookalikes(())
-"""No syntax: nothing looks like a call."""
-
 # A sampled turn's calls, failures and answer, so typed that no failed call is an answer unnoticed.
 
 

@@ -10,11 +10,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rlf.chat.calls import CallFault
-from rlf.chat.marks import MENTION, NOTHING, Lookalikes, ParsedTurn
+from rlf.chat.marks import MENTION, ParsedTurn
 from rlf.types import FailureClass, ParseFailure, ToolCall
+
+if TYPE_CHECKING:
+    from rlf.chat.format import ChatFormat
 
 # Where a call that cannot be read ends, judged by its brackets and quotes, so that no tag in its strings ends it.
 
@@ -150,9 +153,9 @@ class Scan(ABC):
 
     __slots__ = (
         "answers",
+        "chat",
         "found",
         "kept",
-        "lookalikes",
         "num_balanced",
         "prose",
         "quotes",
@@ -165,9 +168,10 @@ class Scan(ABC):
     marks_answers: ClassVar[bool] = False
     """Whether the format marks the answer: then only what stands in `answers` is one, alone and once."""
 
-    def __init__(self, text: str, truncated: bool) -> None:
+    def __init__(self, text: str, truncated: bool, chat: ChatFormat) -> None:
         self.text = text
         self.truncated = truncated
+        self.chat = chat
         self.found: list[tuple[int, ToolCall | ParseFailure]] = []
         """Items with their positions."""
         self.prose: list[tuple[int, int]] = []
@@ -175,13 +179,11 @@ class Scan(ABC):
         self.answers: list[tuple[int, int]] = []
         """Spans of marked answers."""
         self.thoughts: list[str] = []
-        self.lookalikes = NOTHING
-        """What looks like a call but is none; see `run`."""
         self.num_balanced = 0
         """Broken calls whose end was looked for by their brackets."""
         self.quotes = Quotes()
         """What the prose has opened around what follows."""
-        self.think = (THINK, END_THINK)
+        self.think = chat.think
         """The tags of thinking that the spec names; `<think>` is always read."""
         self.kept = (0, 0, 0, 0)
         """End of the last thinking, and how many items, spans and answers came before it."""
@@ -190,18 +192,10 @@ class Scan(ABC):
     def read(self, tag: re.Match[str]) -> int:
         """Reads what a mark other than those of thinking begins; returns the next position, past its start."""
 
-    def run(
-        self, begins_thinking: bool, lookalikes: Lookalikes = NOTHING, think: tuple[str, str] = (THINK, END_THINK)
-    ) -> ParsedTurn:
-        """Reads the turn.
-
-        Args:
-            begins_thinking: whether what stands before the turn has opened thinking.
-            lookalikes: what looks like a call and is none: another format's, or of a declared tool without a mark.
-            think: the tags of thinking that the spec names.
-        """
-        self.lookalikes, self.think = lookalikes, think
-        position = self._read_thinking(0, 0, self._first_closing()) if begins_thinking else 0
+    def run(self) -> ParsedTurn:
+        """Reads the turn."""
+        think = self.think
+        position = self._read_thinking(0, 0, self._first_closing()) if self.chat.begins_thinking else 0
         tags = _Tags(self.text, self.grammar.tag, think)
         while tag := tags.next(position):
             self._add_prose(position, tag.start())
@@ -252,6 +246,14 @@ class Scan(ABC):
         words = message or self.grammar.messages[kind].replace(THINK, self.think[0]).replace(END_THINK, self.think[1])
         self.found.append((start, ParseFailure(kind, words, self.text[start:end], start, structural)))
 
+    def take(self, call: ToolCall | CallFault, start: int, end: int) -> int:
+        """Records a call, or why the text from `start` to `end` is none; returns that end."""
+        if isinstance(call, CallFault):
+            self.fail(call.kind, start, end, call.message)
+        else:
+            self.found.append((start, call))
+        return end
+
     def cut(self, kind: FailureClass, start: int) -> int:
         """Records what reaches the end of the turn without its closing mark; returns that end."""
         self.fail(FailureClass.TRUNCATED if self.truncated else kind, start, len(self.text), structural=True)
@@ -288,8 +290,7 @@ class Scan(ABC):
         if mark is None:
             return self.cut(FailureClass.UNTERMINATED, start)
         if mark[1] == closing:
-            self.fail(fault.kind, start, mark.end(1), fault.message)
-            return mark.end(1)
+            return self.take(fault, start, mark.end(1))
         self.fail(FailureClass.UNTERMINATED, start, mark.start())
         return mark.start()
 
@@ -359,7 +360,7 @@ class Scan(ABC):
     def _find_lookalikes(self) -> None:
         # What the budget cut is TRUNCATED, whatever it was to become.
         for start, end in _join_spans(self.prose[: -1 if self.truncated else None]):
-            place = self.lookalikes.first(self.text[start:end])  # cut out, so that `^` finds its beginning
+            place = self.chat.lookalikes.first(self.text[start:end])  # cut out, so that `^` finds its beginning
             if place is not None:
                 self.fail(FailureClass.WRONG_TAG, start + place, end)
 

@@ -67,7 +67,7 @@ class CodeFenceFormat(ChatFormat):
         return tokens[1:] if closed else tokens
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated, self._tool)
+        return _Scan(self._ends.cut_from(text), truncated, self, self._tool)
 
     def write_call(self, call: ToolCall) -> str:
         """A block whose fence the code cannot close; raises RlfError for another tool."""
@@ -83,8 +83,8 @@ class _Scan(Scan):
     __slots__ = ("tool",)
     grammar = _GRAMMAR
 
-    def __init__(self, text: str, truncated: bool, tool: tuple[str, str]) -> None:
-        super().__init__(text, truncated)
+    def __init__(self, text: str, truncated: bool, chat: ChatFormat, tool: tuple[str, str]) -> None:
+        super().__init__(text, truncated, chat)
         self.tool = tool
 
     def read(self, tag: re.Match[str]) -> int:

@@ -92,7 +92,7 @@ class DeepseekFormat(ChatFormat):
         return self._renderer.prompt([Message("system", system + self._describe_tools(tools)), *rest], ())
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated, self._is_fenced)
+        return _Scan(self._ends.cut_from(text), truncated, self, self._is_fenced)
 
     def write_call(self, call: ToolCall) -> str:
         """As the template writes a call of the history. Raises RlfError for a name that it cannot hold."""
@@ -117,8 +117,8 @@ class _Scan(Scan):
     __slots__ = ("closing", "head")
     grammar = _GRAMMAR
 
-    def __init__(self, text: str, truncated: bool, is_fenced: bool) -> None:
-        super().__init__(text, truncated)
+    def __init__(self, text: str, truncated: bool, chat: ChatFormat, is_fenced: bool) -> None:
+        super().__init__(text, truncated, chat)
         self.head = _FENCED_HEAD if is_fenced else _BARE_HEAD
         self.closing = _FENCED_END if is_fenced else _BARE_END
 
@@ -139,7 +139,7 @@ class _Scan(Scan):
         if text.startswith(_END_SECTION, position):
             position += len(_END_SECTION)
             if is_empty:
-                self.fail(_EMPTY_SECTION.kind, start, position, _EMPTY_SECTION.message)
+                self.take(_EMPTY_SECTION, start, position)
             return position
         if self.truncated and _BOUNDARY.search(text, position) is None:
             del self.found[num_found:]
@@ -164,12 +164,8 @@ class _Scan(Scan):
         if closing is None:
             return self._record_broken(start, end, _MORE)
         name = head[1].strip()
-        fault = None if name and isinstance(value, dict) else _NO_OBJECT if name else _NO_NAME
-        if fault is not None:
-            self.fail(fault.kind, start, closing.end(), fault.message)
-        else:
-            self.found.append((start, ToolCall(name, value)))
-        return closing.end()
+        call = ToolCall(name, value) if name and isinstance(value, dict) else _NO_OBJECT if name else _NO_NAME
+        return self.take(call, start, closing.end())
 
     def _record_broken(self, start: int, search_from: int, fault: CallFault) -> int:
         """Records a call that cannot be read. It ends at its closing token, or before the one that shows it missing."""

@@ -25,31 +25,6 @@ _NEITHER = CallFault(FailureClass.BAD_ARGUMENTS, 'string="true" or string="false
 _NO_JSON = CallFault(FailureClass.BAD_ARGUMENTS, 'it is no JSON; write string="true" for a text')
 
 
-class DeepseekV32Format(ChatFormat):
-    """The format of DeepSeek V3.2 and V4."""
-
-    vllm_parser = "deepseek_v32"
-    models = "a DeepSeek V3.2 or V4 model"
-    asks_for = f"calls in <{_SECTION}>"
-    template_marks = ("DSML", "invoke name=")
-    template_reason = "its chat template writes calls in DSML"
-    ends = ("<｜end▁of▁sentence｜>",)
-    call_marks = Marks.of(r"<\s?/?\s?[|｜]{1,2}\s?DSML", "<")
-
-    def _bind_tokenizer(self) -> None:
-        super()._bind_tokenizer()
-        is_later = _LATER_SECTION in template_of(self.tokenizer)
-        self._section = _LATER_SECTION if is_later else _SECTION
-        self.call_ends = (f"</{self._section}>",)
-
-    def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated)
-
-    def write_call(self, call: ToolCall) -> str:
-        """A section of one call. Raises RlfError for what the tags cannot hold."""
-        return self._check_written(call, write_invoke(call, self._section, _PREFIX, _write_parameter))
-
-
 class _Scan(InvokeScan):
     """Reads the calls of one turn."""
 
@@ -64,6 +39,29 @@ class _Scan(InvokeScan):
             return text
         read = read_json(text.strip(), 0)
         return _NO_JSON if isinstance(read, CallFault) or read[1] != len(text.strip()) else read[0]
+
+
+class DeepseekV32Format(ChatFormat):
+    """The format of DeepSeek V3.2 and V4."""
+
+    scan = _Scan
+    vllm_parser = "deepseek_v32"
+    models = "a DeepSeek V3.2 or V4 model"
+    asks_for = f"calls in <{_SECTION}>"
+    template_marks = ("DSML", "invoke name=")
+    template_reason = "its chat template writes calls in DSML"
+    ends = ("<｜end▁of▁sentence｜>",)
+    call_marks = Marks.of(r"<\s?/?\s?[|｜]{1,2}\s?DSML", "<")
+
+    def _bind_tokenizer(self) -> None:
+        super()._bind_tokenizer()
+        is_later = _LATER_SECTION in template_of(self.tokenizer)
+        self._section = _LATER_SECTION if is_later else _SECTION
+        self.call_ends = (f"</{self._section}>",)
+
+    def write_call(self, call: ToolCall) -> str:
+        """A section of one call. Raises RlfError for what the tags cannot hold."""
+        return self._check_written(call, write_invoke(call, self._section, _PREFIX, _write_parameter))
 
 
 def _write_parameter(key: str, value: Any) -> tuple[str, str]:

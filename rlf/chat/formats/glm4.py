@@ -12,7 +12,7 @@ How a turn is read:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rlf.chat.calls import CallFault
@@ -21,7 +21,7 @@ from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
 from rlf.chat.template import CallId
-from rlf.core.readings import ANYTHING, Readings
+from rlf.core.readings import ANYTHING
 from rlf.types import FailureClass, ToolCall
 
 _OBSERVATION, _USER = "<|observation|>", "<|user|>"
@@ -52,57 +52,14 @@ _GRAMMAR = Grammar(
 )
 
 
-class Glm4Format(ChatFormat):
-    """The format of GLM-4.5, 4.6 and 4.7."""
-
-    vllm_parser = "glm45"
-    models = "a GLM-4.5, 4.6 or 4.7 model"
-    asks_for = f"calls with <arg_key> in {_OPEN} tags"
-    template_marks = ("<arg_key>", _OBSERVATION)
-    template_reason = f"its chat template asks for calls with <arg_key> and <arg_value> in {_OPEN} tags"
-    ends = (_OBSERVATION, _USER)
-    call_ends = (_CLOSE,)
-    thinking_marks = ("\n<think>", "</think>\n")
-    call_marks = Marks.of(r"<[\s|/]{0,2}arg_(?:key|value)>", "<")
-
-    def observation(
-        self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
-    ) -> list[int]:
-        """`<|observation|>\\n<tool_response>...`; what follows a turn that gave the word to the user is the user's."""
-        if closed and turn.endswith(_USER) and not self.parse(turn, truncated=False).calls:
-            return self.user_turn("\n".join(results), closed=True, turn=turn)
-        # Some templates write `<|observation|>` after a turn that shows its calls alone.
-        tokens = self._renderer.observation(results, [CallId("call")] * len(results), images=images)
-        return tokens[1:] if closed and (not turn or turn.endswith(_OBSERVATION)) else tokens
-
-    def user_turn(self, text: str, *, closed: bool, turn: str = "") -> list[int]:
-        """`<|user|>` is the end of the turn before it, where the model has sampled it."""
-        tokens = self._renderer.reply(text, _USER)
-        return tokens[1:] if closed and turn.endswith(_USER) else tokens
-
-    def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated, self._readings_by_tool)
-
-    def write_call(self, call: ToolCall) -> str:
-        """As GLM's template writes a call of the history. Raises RlfError for what the tags cannot hold."""
-        readings = self._readings_by_tool.get(call.name, ANYTHING)
-        lines = [f"{_OPEN}{call.name}"]
-        for key, value in call.arguments.items():
-            shown = write_value(value, readings, key)
-            lines += [f"<arg_key>{key}</arg_key>", f"<arg_value>{shown}</arg_value>"]
-        text = "\n".join([*lines, _CLOSE])
-        return self._check_written(call, text)
-
-
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
-    __slots__ = ("num_run_together", "readings")
+    __slots__ = ("num_run_together",)
     grammar = _GRAMMAR
 
-    def __init__(self, text: str, truncated: bool, readings: Mapping[str, Readings]) -> None:
-        super().__init__(text, truncated)
-        self.readings = readings
+    def __init__(self, text: str, truncated: bool, chat: ChatFormat) -> None:
+        super().__init__(text, truncated, chat)
         self.num_run_together = 0
 
     def read(self, tag: re.Match[str]) -> int:
@@ -118,7 +75,7 @@ class _Scan(Scan):
 
     def _read_arguments(self, start: int, name: str, position: int) -> int:
         """Reads the arguments of the call that begins at `start`, and its end."""
-        text, readings = self.text, self.readings.get(name, ANYTHING)
+        text, readings = self.text, self.chat.readings_by_tool.get(name, ANYTHING)
         arguments: dict[str, Any] = {}
         fault = ""
         while key := _KEY.match(text, position):
@@ -138,11 +95,8 @@ class _Scan(Scan):
         if not text.startswith(_CLOSE, position):
             return self._record_broken(FailureClass.BAD_CALL, start, position)
         position += len(_CLOSE)
-        if fault:
-            self.fail(FailureClass.BAD_ARGUMENTS, start, position, f"{fault} The call was not run.")
-        else:
-            self.found.append((start, ToolCall(name, arguments)))
-        return position
+        refused = CallFault(FailureClass.BAD_ARGUMENTS, f"{fault} The call was not run.") if fault else None
+        return self.take(refused or ToolCall(name, arguments), start, position)
 
     def _run_together(self, start: int, value: int, end: int) -> int:
         """Records a value that swallowed other arguments. Only a call that plainly begins after it is read on."""
@@ -169,3 +123,43 @@ class _Scan(Scan):
 
     def _record_broken(self, kind: FailureClass, start: int, search_from: int) -> int:
         return self.fail_block(start, search_from, CallFault(kind, _GRAMMAR.messages[kind]), _CLOSE)
+
+
+class Glm4Format(ChatFormat):
+    """The format of GLM-4.5, 4.6 and 4.7."""
+
+    scan = _Scan
+    vllm_parser = "glm45"
+    models = "a GLM-4.5, 4.6 or 4.7 model"
+    asks_for = f"calls with <arg_key> in {_OPEN} tags"
+    template_marks = ("<arg_key>", _OBSERVATION)
+    template_reason = f"its chat template asks for calls with <arg_key> and <arg_value> in {_OPEN} tags"
+    ends = (_OBSERVATION, _USER)
+    call_ends = (_CLOSE,)
+    thinking_marks = ("\n<think>", "</think>\n")
+    call_marks = Marks.of(r"<[\s|/]{0,2}arg_(?:key|value)>", "<")
+
+    def observation(
+        self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
+    ) -> list[int]:
+        """`<|observation|>\\n<tool_response>...`; what follows a turn that gave the word to the user is the user's."""
+        if closed and turn.endswith(_USER) and not self.parse(turn, truncated=False).calls:
+            return self.user_turn("\n".join(results), closed=True, turn=turn)
+        # Some templates write `<|observation|>` after a turn that shows its calls alone.
+        tokens = self._renderer.observation(results, [CallId("call")] * len(results), images=images)
+        return tokens[1:] if closed and (not turn or turn.endswith(_OBSERVATION)) else tokens
+
+    def user_turn(self, text: str, *, closed: bool, turn: str = "") -> list[int]:
+        """`<|user|>` is the end of the turn before it, where the model has sampled it."""
+        tokens = self._renderer.reply(text, _USER)
+        return tokens[1:] if closed and turn.endswith(_USER) else tokens
+
+    def write_call(self, call: ToolCall) -> str:
+        """As GLM's template writes a call of the history. Raises RlfError for what the tags cannot hold."""
+        readings = self.readings_by_tool.get(call.name, ANYTHING)
+        lines = [f"{_OPEN}{call.name}"]
+        for key, value in call.arguments.items():
+            shown = write_value(value, readings, key)
+            lines += [f"<arg_key>{key}</arg_key>", f"<arg_value>{shown}</arg_value>"]
+        text = "\n".join([*lines, _CLOSE])
+        return self._check_written(call, text)

@@ -76,7 +76,7 @@ class GptOssFormat(ChatFormat):
     ) -> list[int]:
         """A message from `functions.NAME` per result; what follows a turn that names no tool is a user message."""
         scan = self._make_scan(turn, False)
-        observed = self._run_scan(scan).observed[: len(results)]
+        observed = scan.run().observed[: len(results)]
         names = [item.name if isinstance(item, ToolCall) else scan.names.get(item.position, "") for item in observed]
         if turn and not any(names):
             return self.user_turn("\n".join(results), closed=closed)
@@ -95,7 +95,7 @@ class GptOssFormat(ChatFormat):
         return tokens[1:] if closed else tokens
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(text, truncated)
+        return _Scan(text, truncated, self)
 
     def write_answer(self, text: str) -> str:
         """The answer as the format marks it."""
@@ -118,8 +118,8 @@ class _Scan(Scan):
     __slots__ = ("begin", "finals", "names", "spoken")
     grammar = _GRAMMAR
 
-    def __init__(self, text: str, truncated: bool) -> None:
-        super().__init__(text, truncated)
+    def __init__(self, text: str, truncated: bool, chat: ChatFormat) -> None:
+        super().__init__(text, truncated, chat)
         self.begin = len(text) - len(text.lstrip())
         """Where the first message begins, which needs no `<|start|>assistant`."""
         self.finals: list[tuple[int, int]] = []
@@ -169,7 +169,7 @@ class _Scan(Scan):
         """Records text outside messages; a stop token that ends nothing says nothing."""
         if not _ENDS.sub("", self.text[start:end]).strip():
             return
-        looks = self.lookalikes.first(self.text[start:end]) is not None
+        looks = self.chat.lookalikes.first(self.text[start:end]) is not None
         self.fail(FailureClass.WRONG_TAG if looks else FailureClass.EMPTY, start, end)
 
     def _read_analysis(self, start: int, body: int) -> int:

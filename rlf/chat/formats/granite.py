@@ -31,30 +31,6 @@ _GRAMMAR = Grammar(
 _NO_LIST = CallFault(FailureClass.BAD_CALL, f"No list of calls follows {_OPEN}. {_WRITE}")
 
 
-class GraniteFormat(ChatFormat):
-    """The format of Granite 3.0 to 3.3."""
-
-    vllm_parser = "granite"
-    models = "a Granite 3 model"
-    asks_for = f"a JSON list of calls after {_OPEN}"
-    template_marks = ("<|start_of_role|>", _OPEN)
-    template_reason = f"its chat template asks for a JSON list of calls after {_OPEN}"
-    ends = ("<|end_of_text|>",)
-    call_ends = ("]",)
-    call_marks = Marks.of(r"<\s?\|\s?tool_call\s?\|\s?>", "<")
-
-    def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated)
-
-    def write_call(self, call: ToolCall) -> str:
-        """A list of one call."""
-        return self.write_calls([call])
-
-    def write_calls(self, calls: Sequence[ToolCall]) -> str:
-        """One list of all calls."""
-        return _OPEN + write_json([{"name": call.name, "arguments": dict(call.arguments)} for call in calls])
-
-
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
@@ -70,11 +46,29 @@ class _Scan(Scan):
             return self.fail_up_to(_MARK, read.asking_for(_WRITE), start, body)
         values, end = read
         if not values:
-            self.fail(_NO_LIST.kind, start, end, _NO_LIST.message)
+            self.take(_NO_LIST, start, end)
         for value in values:
-            call = as_call(value)
-            if isinstance(call, CallFault):
-                self.fail(call.kind, start, end, call.message)
-            else:
-                self.found.append((start, call))
+            self.take(as_call(value), start, end)
         return end
+
+
+class GraniteFormat(ChatFormat):
+    """The format of Granite 3.0 to 3.3."""
+
+    scan = _Scan
+    vllm_parser = "granite"
+    models = "a Granite 3 model"
+    asks_for = f"a JSON list of calls after {_OPEN}"
+    template_marks = ("<|start_of_role|>", _OPEN)
+    template_reason = f"its chat template asks for a JSON list of calls after {_OPEN}"
+    ends = ("<|end_of_text|>",)
+    call_ends = ("]",)
+    call_marks = Marks.of(r"<\s?\|\s?tool_call\s?\|\s?>", "<")
+
+    def write_call(self, call: ToolCall) -> str:
+        """A list of one call."""
+        return self.write_calls([call])
+
+    def write_calls(self, calls: Sequence[ToolCall]) -> str:
+        """One list of all calls."""
+        return _OPEN + write_json([{"name": call.name, "arguments": dict(call.arguments)} for call in calls])

@@ -36,38 +36,6 @@ _GRAMMAR = Grammar(
 )
 
 
-class HermesFormat(ChatFormat):
-    """The format of Qwen2.5, Qwen3 and the Hermes models."""
-
-    vllm_parser = "hermes"
-    models = "a Qwen2.5, Qwen3 or Hermes model"
-    asks_for = f"JSON calls in {_OPEN} tags"
-    template_marks = (_OPEN, "arguments")
-    template_reason = f"its chat template asks for calls as JSON with `arguments` in {_OPEN} tags"
-    marks_are_shared = True
-    ends = ("<|im_end|>",)
-    call_ends = (_CLOSE,)
-    call_marks = Marks.of(
-        r"<(?:[|/][\s|/]?)?(?:tool|function)[-_ ]?(?:calls?|use)(?:\b|_)"
-        r"|<\s[|/]?(?:tool|function)[-_ ]?(?:calls?|use)\s?[|/]?>",
-        "<",
-    )
-
-    def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated)
-
-    def restore_tags(self, raw: str) -> tuple[str, frozenset[RepairKind]] | None:
-        """A call whose opening tag alone is missing, in its tags."""
-        if raw.startswith("{") and raw.endswith(_CLOSE):
-            return f"{_OPEN}\n{raw}", frozenset({RepairKind.OPENING_TAG})
-        return None
-
-    def write_call(self, call: ToolCall) -> str:
-        """As Qwen's template writes a call of the history."""
-        value = {"name": call.name, "arguments": dict(call.arguments)}
-        return f"{_OPEN}\n{write_json(value)}\n{_CLOSE}"
-
-
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
@@ -89,9 +57,34 @@ class _Scan(Scan):
         if closing is None:
             fault = CallFault(FailureClass.BAD_JSON, _GRAMMAR.messages[FailureClass.BAD_JSON])
             return self.fail_block(start, end, fault, _CLOSE)
-        call = as_call(value)
-        if isinstance(call, CallFault):
-            self.fail(call.kind, start, closing.end(), call.message)
-        else:
-            self.found.append((start, call))
-        return closing.end()
+        return self.take(as_call(value), start, closing.end())
+
+
+class HermesFormat(ChatFormat):
+    """The format of Qwen2.5, Qwen3 and the Hermes models."""
+
+    scan = _Scan
+    vllm_parser = "hermes"
+    models = "a Qwen2.5, Qwen3 or Hermes model"
+    asks_for = f"JSON calls in {_OPEN} tags"
+    template_marks = (_OPEN, "arguments")
+    template_reason = f"its chat template asks for calls as JSON with `arguments` in {_OPEN} tags"
+    marks_are_shared = True
+    ends = ("<|im_end|>",)
+    call_ends = (_CLOSE,)
+    call_marks = Marks.of(
+        r"<(?:[|/][\s|/]?)?(?:tool|function)[-_ ]?(?:calls?|use)(?:\b|_)"
+        r"|<\s[|/]?(?:tool|function)[-_ ]?(?:calls?|use)\s?[|/]?>",
+        "<",
+    )
+
+    def restore_tags(self, raw: str) -> tuple[str, frozenset[RepairKind]] | None:
+        """A call whose opening tag alone is missing, in its tags."""
+        if raw.startswith("{") and raw.endswith(_CLOSE):
+            return f"{_OPEN}\n{raw}", frozenset({RepairKind.OPENING_TAG})
+        return None
+
+    def write_call(self, call: ToolCall) -> str:
+        """As Qwen's template writes a call of the history."""
+        value = {"name": call.name, "arguments": dict(call.arguments)}
+        return f"{_OPEN}\n{write_json(value)}\n{_CLOSE}"

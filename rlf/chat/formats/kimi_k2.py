@@ -49,71 +49,14 @@ _GRAMMAR = Grammar(
 )
 
 
-class KimiK2Format(ChatFormat):
-    """The format of Kimi K2, Instruct and Thinking."""
-
-    vllm_parser = "kimi_k2"
-    models = "a Kimi K2 model"
-    asks_for = f"calls between {_BEGIN} and {_END}"
-    template_marks = (_BEGIN, _ARGUMENTS)
-    template_reason = f"its chat template writes calls between {_BEGIN} and {_END}"
-    ends = (_END_OF_TURN,)
-    call_ends = (_END,)
-    call_marks = Marks.of(r"<\|tool_calls?_(?:section|begin|end|argument)", "<")
-    near_marks = Marks.of(r"functions\.[\w.\-]+:\d+", "functions.")
-
-    def observation(
-        self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
-    ) -> list[int]:
-        """A tool message per result, under the id that the model gave its call; a failed call without one gets one.
-
-        What follows a turn that calls nothing is said by the user.
-        """
-        scan = self._make_scan(turn, False)
-        parsed = self._run_scan(scan)
-        if turn and not parsed.calls:
-            tokens = self._renderer.reply("\n".join(results), _END_OF_TURN)
-        else:
-            known = [scan.ids.get(id(item), (item, ""))[1] for item in parsed.observed[: len(results)]]
-            known += [""] * (len(results) - len(known))
-            calls = [_call_id(given, i) for i, given in enumerate(known)]
-            tokens = self._renderer.observation(results, calls, images=images)
-        return tokens[1:] if closed else tokens
-
-    def write_call(self, call: ToolCall) -> str:
-        """A section of one call, as Kimi's template writes it; raises RlfError for a name that an id cannot hold."""
-        return self.write_calls([call])
-
-    def write_calls(self, calls: Sequence[ToolCall]) -> str:
-        """A section of several calls."""
-        parts = [_BEGIN]
-        for index, call in enumerate(calls):
-            text = f"{_CALL}functions.{call.name}:{index}{_ARGUMENTS}"
-            if _ID.fullmatch(text, len(_CALL)) is None:
-                raise RlfError(
-                    f"chat.format: kimi_k2 cannot write a call of {call.name!r}; expected a name of letters, digits, "
-                    "`_`, `-`, `.` and `/`. Rename the tool, or use another `chat.format`."
-                )
-            parts.append(f"{text}{write_json(dict(call.arguments))}{_CALL_END}")
-        return "".join([*parts, _END])
-
-    def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated)
-
-
-def _call_id(given: str, index: int) -> CallId:
-    written = given or f"functions.unknown:{index}"
-    return CallId(written.removeprefix("functions.").rpartition(":")[0], written)
-
-
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
     __slots__ = ("ids",)
     grammar = _GRAMMAR
 
-    def __init__(self, text: str, truncated: bool) -> None:
-        super().__init__(text, truncated)
+    def __init__(self, text: str, truncated: bool, chat: ChatFormat) -> None:
+        super().__init__(text, truncated, chat)
         self.ids: dict[int, tuple[ToolCall | ParseFailure, str]] = {}
         """The items, and the ids that the model wrote for them, by the identity of the item."""
 
@@ -189,3 +132,58 @@ class _Scan(Scan):
         if given:
             self._remember_id(given)
         return end
+
+
+def _call_id(given: str, index: int) -> CallId:
+    written = given or f"functions.unknown:{index}"
+    return CallId(written.removeprefix("functions.").rpartition(":")[0], written)
+
+
+class KimiK2Format(ChatFormat):
+    """The format of Kimi K2, Instruct and Thinking."""
+
+    scan = _Scan
+    vllm_parser = "kimi_k2"
+    models = "a Kimi K2 model"
+    asks_for = f"calls between {_BEGIN} and {_END}"
+    template_marks = (_BEGIN, _ARGUMENTS)
+    template_reason = f"its chat template writes calls between {_BEGIN} and {_END}"
+    ends = (_END_OF_TURN,)
+    call_ends = (_END,)
+    call_marks = Marks.of(r"<\|tool_calls?_(?:section|begin|end|argument)", "<")
+    near_marks = Marks.of(r"functions\.[\w.\-]+:\d+", "functions.")
+
+    def observation(
+        self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
+    ) -> list[int]:
+        """A tool message per result, under the id that the model gave its call; a failed call without one gets one.
+
+        What follows a turn that calls nothing is said by the user.
+        """
+        scan = _Scan(self._ends.cut_from(turn), False, self)
+        parsed = scan.run()
+        if turn and not parsed.calls:
+            tokens = self._renderer.reply("\n".join(results), _END_OF_TURN)
+        else:
+            known = [scan.ids.get(id(item), (item, ""))[1] for item in parsed.observed[: len(results)]]
+            known += [""] * (len(results) - len(known))
+            calls = [_call_id(given, i) for i, given in enumerate(known)]
+            tokens = self._renderer.observation(results, calls, images=images)
+        return tokens[1:] if closed else tokens
+
+    def write_call(self, call: ToolCall) -> str:
+        """A section of one call, as Kimi's template writes it; raises RlfError for a name that an id cannot hold."""
+        return self.write_calls([call])
+
+    def write_calls(self, calls: Sequence[ToolCall]) -> str:
+        """A section of several calls."""
+        parts = [_BEGIN]
+        for index, call in enumerate(calls):
+            text = f"{_CALL}functions.{call.name}:{index}{_ARGUMENTS}"
+            if _ID.fullmatch(text, len(_CALL)) is None:
+                raise RlfError(
+                    f"chat.format: kimi_k2 cannot write a call of {call.name!r}; expected a name of letters, digits, "
+                    "`_`, `-`, `.` and `/`. Rename the tool, or use another `chat.format`."
+                )
+            parts.append(f"{text}{write_json(dict(call.arguments))}{_CALL_END}")
+        return "".join([*parts, _END])

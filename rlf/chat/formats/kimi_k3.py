@@ -55,9 +55,42 @@ _NO_TYPE = CallFault(FailureClass.BAD_ARGUMENTS, f"its type is none of string, {
 _NO_JSON = CallFault(FailureClass.BAD_ARGUMENTS, 'it is no JSON; write type="string" for a text')
 
 
+class _Scan(InvokeScan):
+    """Reads the channels of one turn."""
+
+    __slots__ = ()
+    forms = InvokeForms(
+        f"{_SECTION}{_INSIDE}{_END_SECTION}",
+        re.escape(_SECTION),
+        re.escape(_END_SECTION),
+        InvokeTag(r"<\|open\|>call", "tool", r'(?: index="[^"\n]*")?<\|sep\|>', re.escape(_END_CALL)),
+        InvokeTag(r"<\|open\|>argument", "key", r'(?: type="([^"\n]*)")?<\|sep\|>', re.escape(_END_ARGUMENT)),
+        rf"{_CHANNEL.pattern}|</?think>",
+    )
+    grammar = forms.grammar
+
+    def read(self, tag: re.Match[str]) -> int:
+        if _CHANNEL.fullmatch(tag[1]) is None:
+            return super().read(tag)
+        self.quotes = Quotes()  # what the response has opened ends with it
+        return tag.end(1)
+
+    def read_name(self, text: str) -> str:
+        return text.replace("&quot;", '"').replace("&amp;", "&")
+
+    def read_value(self, tool: str, key: str, text: str, kind: str | None) -> Any | CallFault:
+        if kind == "string":
+            return text
+        if kind not in _TYPES:
+            return _NO_TYPE
+        read = read_json(text.strip(), 0)
+        return _NO_JSON if isinstance(read, CallFault) or read[1] != len(text.strip()) else read[0]
+
+
 class KimiK3Format(ChatFormat):
     """The format of Kimi K3."""
 
+    scan = _Scan
     vllm_parser = "kimi_k3"
     models = "a Kimi K3 model"
     asks_for = f"calls between {_SECTION} and {_END_SECTION}"
@@ -104,41 +137,6 @@ class KimiK3Format(ChatFormat):
     def write_answer(self, text: str) -> str:
         """The response to its end."""
         return f"{text}{_END_RESPONSE}{_close('message')}"
-
-    def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated)
-
-
-class _Scan(InvokeScan):
-    """Reads the channels of one turn."""
-
-    __slots__ = ()
-    forms = InvokeForms(
-        f"{_SECTION}{_INSIDE}{_END_SECTION}",
-        re.escape(_SECTION),
-        re.escape(_END_SECTION),
-        InvokeTag(r"<\|open\|>call", "tool", r'(?: index="[^"\n]*")?<\|sep\|>', re.escape(_END_CALL)),
-        InvokeTag(r"<\|open\|>argument", "key", r'(?: type="([^"\n]*)")?<\|sep\|>', re.escape(_END_ARGUMENT)),
-        rf"{_CHANNEL.pattern}|</?think>",
-    )
-    grammar = forms.grammar
-
-    def read(self, tag: re.Match[str]) -> int:
-        if _CHANNEL.fullmatch(tag[1]) is None:
-            return super().read(tag)
-        self.quotes = Quotes()  # what the response has opened ends with it
-        return tag.end(1)
-
-    def read_name(self, text: str) -> str:
-        return text.replace("&quot;", '"').replace("&amp;", "&")
-
-    def read_value(self, tool: str, key: str, text: str, kind: str | None) -> Any | CallFault:
-        if kind == "string":
-            return text
-        if kind not in _TYPES:
-            return _NO_TYPE
-        read = read_json(text.strip(), 0)
-        return _NO_JSON if isinstance(read, CallFault) or read[1] != len(text.strip()) else read[0]
 
 
 def _write_section(calls: Sequence[ToolCall]) -> str:

@@ -67,38 +67,14 @@ _BAD_KEYWORDS = CallFault(
 )
 
 
-class Llama3Format(ChatFormat):
-    """The format of Llama 3.1, 3.2 and 3.3."""
-
-    vllm_parser = "llama3_json"
-    models = "a Llama 3.1, 3.2 or 3.3 model"
-    asks_for = f"calls as {_FORM}"
-    template_marks = ("<|start_header_id|>", '"parameters"')
-    template_reason = 'its chat template has <|start_header_id|> and asks for calls as JSON with "parameters"'
-    marks_are_shared = True
-    ends = ("<|eot_id|>", "<|eom_id|>")
-    call_ends = ("}",)
-    call_marks = Marks.of(r"<[\s|/]{0,2}python_tag\|>", "<")
-
-    def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated, frozenset(tool.name for tool in self.tools))
-
-    def write_call(self, call: ToolCall) -> str:
-        """As Llama's template writes a call of the history."""
-        value = {"name": call.name, "parameters": dict(call.arguments)}
-        return write_json(value)
-
-
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
-    __slots__ = ("names", "num_broken")
+    __slots__ = ("num_broken",)
     grammar = _GRAMMAR
 
-    def __init__(self, text: str, truncated: bool, names: frozenset[str]) -> None:
-        super().__init__(text, truncated)
-        self.names = names
-        """The declared tools."""
+    def __init__(self, text: str, truncated: bool, chat: ChatFormat) -> None:
+        super().__init__(text, truncated, chat)
         self.num_broken = 0
 
     def read(self, tag: re.Match[str]) -> int:
@@ -119,16 +95,11 @@ class _Scan(Scan):
         if not is_call and not self._is_meant(value, body, end):
             self.prose.append((start, end))
             return end
-        call = self._as_call(value, body, end)
-        if isinstance(call, CallFault):
-            self.fail(call.kind, start, end, call.message)
-        else:
-            self.found.append((start, call))
-        return end
+        return self.take(self._as_call(value, body, end), start, end)
 
     def _is_meant(self, value: Any, start: int, end: int) -> bool:
         """Whether JSON is an attempt to call."""
-        named = isinstance(value, dict) and isinstance(value.get("name"), str) and value["name"] in self.names
+        named = isinstance(value, dict) and value.get("name") in [tool.name for tool in self.chat.tools]
         return named or _ARGUMENTS.search(self.text, start, end) is not None
 
     def _as_call(self, value: Any, start: int, end: int) -> ToolCall | CallFault:
@@ -176,6 +147,26 @@ class _Scan(Scan):
                 self.found.append((start, ToolCall(head[1], arguments)))
                 return position
         return self.fail_up_to(_THINKING, _BAD_KEYWORDS, start, body)
+
+
+class Llama3Format(ChatFormat):
+    """The format of Llama 3.1, 3.2 and 3.3."""
+
+    scan = _Scan
+    vllm_parser = "llama3_json"
+    models = "a Llama 3.1, 3.2 or 3.3 model"
+    asks_for = f"calls as {_FORM}"
+    template_marks = ("<|start_header_id|>", '"parameters"')
+    template_reason = 'its chat template has <|start_header_id|> and asks for calls as JSON with "parameters"'
+    marks_are_shared = True
+    ends = ("<|eot_id|>", "<|eom_id|>")
+    call_ends = ("}",)
+    call_marks = Marks.of(r"<[\s|/]{0,2}python_tag\|>", "<")
+
+    def write_call(self, call: ToolCall) -> str:
+        """As Llama's template writes a call of the history."""
+        value = {"name": call.name, "parameters": dict(call.arguments)}
+        return write_json(value)
 
 
 def _make_call(value: dict[str, Any]) -> ToolCall | CallFault:

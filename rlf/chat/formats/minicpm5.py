@@ -15,7 +15,6 @@ SGLang and `minicpm5xml_tool_parser.py` of vLLM; none of their code.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 from xml.sax.saxutils import unescape
 
@@ -24,7 +23,7 @@ from rlf.chat.calls import CallFault, read_calls, write_json
 from rlf.chat.examples import read_printed, read_value, write_value
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
-from rlf.core.readings import ANYTHING, Readings
+from rlf.core.readings import ANYTHING
 from rlf.types import FailureClass, ToolCall
 
 _CLOSE, _DATA, _END_DATA = "</function>", "<![CDATA[", "]]>"
@@ -34,38 +33,10 @@ _NEEDS_DATA = re.compile(r"[<&\n]")
 _ENTITIES = {"&quot;": '"', "&apos;": "'"}
 
 
-class MiniCPM5Format(ChatFormat):
-    """The format of MiniCPM5."""
-
-    vllm_parser = "minicpm5"
-    models = "a MiniCPM5 model"
-    asks_for = "calls in <function name=...> tags with <param name=...>"
-    template_marks = ("<function name=", "<param name=")
-    template_reason = "its chat template writes calls as <function name=...><param name=...>"
-    ends = ("<|im_end|>",)
-    call_ends = (_CLOSE,)
-    call_marks = Marks.of(r"<\s?function\s+name\s?=", "<")
-    # HTML has no value between such tags, but in an attribute.
-    near_marks = Marks.of(r"<\s?param\s+name\s?=\s?[\"'][^\"'\n]*[\"']\s?>|<\s?/\s?param\s?>", "<")
-
-    def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated, self._readings_by_tool)
-
-    def write_call(self, call: ToolCall) -> str:
-        """As the template writes a call of the history. Raises RlfError for what the tags cannot hold."""
-        readings = self._readings_by_tool.get(call.name, ANYTHING)
-        parts = [f'<function name="{call.name}">']
-        for key, value in call.arguments.items():
-            text = write_value(value, readings, key, read_printed)
-            shown = f"{_DATA}{text}{_END_DATA}" if _NEEDS_DATA.search(text) else text
-            parts.append(f'<param name="{key}">{shown}</param>')
-        return self._check_written(call, "".join([*parts, _CLOSE]))
-
-
 class _Scan(InvokeScan):
     """Reads the calls of one turn."""
 
-    __slots__ = ("readings",)
+    __slots__ = ()
     forms = InvokeForms(
         f'<function name="NAME"><param name="KEY">VALUE</param>{_CLOSE}',
         "<function(?= name=)",
@@ -74,10 +45,6 @@ class _Scan(InvokeScan):
         InvokeTag("<param", "name", r">([ \t\r\n]*<!\[CDATA\[)?", "</param>"),
     )
     grammar = forms.grammar
-
-    def __init__(self, text: str, truncated: bool, readings: Mapping[str, Readings]) -> None:
-        super().__init__(text, truncated)
-        self.readings = readings
 
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] == _CLOSE:
@@ -98,7 +65,7 @@ class _Scan(InvokeScan):
         return _DATA_END if kind else super().value_end(kind)
 
     def read_value(self, tool: str, key: str, text: str, kind: str | None) -> Any | CallFault:
-        readings = self.readings.get(tool, ANYTHING)
+        readings = self.chat.readings_by_tool.get(tool, ANYTHING)
         text = text if kind else unescape(text, _ENTITIES)
         value = read_printed(text, readings, key)
         if not isinstance(value, CallFault):
@@ -108,3 +75,29 @@ class _Scan(InvokeScan):
         if not isinstance(call, ToolCall) or list(call.arguments) != ["value"]:
             return value
         return read_value(write_json(call.arguments["value"]), readings, key)
+
+
+class MiniCPM5Format(ChatFormat):
+    """The format of MiniCPM5."""
+
+    scan = _Scan
+    vllm_parser = "minicpm5"
+    models = "a MiniCPM5 model"
+    asks_for = "calls in <function name=...> tags with <param name=...>"
+    template_marks = ("<function name=", "<param name=")
+    template_reason = "its chat template writes calls as <function name=...><param name=...>"
+    ends = ("<|im_end|>",)
+    call_ends = (_CLOSE,)
+    call_marks = Marks.of(r"<\s?function\s+name\s?=", "<")
+    # HTML has no value between such tags, but in an attribute.
+    near_marks = Marks.of(r"<\s?param\s+name\s?=\s?[\"'][^\"'\n]*[\"']\s?>|<\s?/\s?param\s?>", "<")
+
+    def write_call(self, call: ToolCall) -> str:
+        """As the template writes a call of the history. Raises RlfError for what the tags cannot hold."""
+        readings = self.readings_by_tool.get(call.name, ANYTHING)
+        parts = [f'<function name="{call.name}">']
+        for key, value in call.arguments.items():
+            text = write_value(value, readings, key, read_printed)
+            shown = f"{_DATA}{text}{_END_DATA}" if _NEEDS_DATA.search(text) else text
+            parts.append(f'<param name="{key}">{shown}</param>')
+        return self._check_written(call, "".join([*parts, _CLOSE]))

@@ -8,7 +8,6 @@ How a turn is read:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rlf.chat.call_invoke import InvokeForms, InvokeScan, write_invoke
@@ -16,15 +15,27 @@ from rlf.chat.calls import CallFault
 from rlf.chat.examples import read_value, write_value
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
-from rlf.core.readings import ANYTHING, Readings
+from rlf.core.readings import ANYTHING
 from rlf.types import ToolCall
 
 _SECTION = "minimax:tool_call"
 
 
+class _Scan(InvokeScan):
+    """Reads the calls of one turn."""
+
+    __slots__ = ()
+    forms = InvokeForms.xml(_SECTION, "", _SECTION)
+    grammar = forms.grammar
+
+    def read_value(self, tool: str, key: str, text: str, kind: str | None) -> Any | CallFault:
+        return read_value(text, self.chat.readings_by_tool.get(tool, ANYTHING), key)
+
+
 class MinimaxM2Format(ChatFormat):
     """The format of MiniMax M2 and M2.5."""
 
+    scan = _Scan
     vllm_parser = "minimax_m2"
     models = "a MiniMax M2 or M2.5 model"
     asks_for = f"<invoke name=...> calls in <{_SECTION}> tags"
@@ -34,26 +45,8 @@ class MinimaxM2Format(ChatFormat):
     call_ends = (f"</{_SECTION}>",)
     call_marks = Marks.of(r"<\s?/?[\w\-]{1,20}:(?:tool|function)_?calls?\b|<\s?/?\w{1,12}:invoke\b", "<")
 
-    def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated, self._readings_by_tool)
-
     def write_call(self, call: ToolCall) -> str:
         """As the template writes a call of the history. Raises RlfError for what the tags cannot hold."""
-        readings = self._readings_by_tool.get(call.name, ANYTHING)
+        readings = self.readings_by_tool.get(call.name, ANYTHING)
         text = write_invoke(call, _SECTION, "", lambda key, value: ("", write_value(value, readings, key)))
         return self._check_written(call, text)
-
-
-class _Scan(InvokeScan):
-    """Reads the calls of one turn."""
-
-    __slots__ = ("readings",)
-    forms = InvokeForms.xml(_SECTION, "", _SECTION)
-    grammar = forms.grammar
-
-    def __init__(self, text: str, truncated: bool, readings: Mapping[str, Readings]) -> None:
-        super().__init__(text, truncated)
-        self.readings = readings
-
-    def read_value(self, tool: str, key: str, text: str, kind: str | None) -> Any | CallFault:
-        return read_value(text, self.readings.get(tool, ANYTHING), key)

@@ -46,9 +46,72 @@ _NO_NAME = CallFault(FailureClass.MISSING_NAME, f"The call names no tool. {_WRIT
 _MORE = CallFault(FailureClass.BAD_JSON, f"There is text right after the JSON of the call. {_WRITE}")
 
 
+class _Scan(Scan):
+    """Reads the calls of one turn."""
+
+    __slots__ = ("ids",)
+    grammar = _GRAMMAR
+
+    def __init__(self, text: str, truncated: bool, chat: ChatFormat) -> None:
+        super().__init__(text, truncated, chat)
+        self.ids: dict[int, str] = {}
+        """The id that the model gave, by the identity of a call."""
+
+    def read(self, tag: re.Match[str]) -> int:
+        if tag[1] == _THINK:
+            return self._read_thinking(tag.start(), tag.end(1), _END_THINK)
+        if tag[1] == _END_THINK:
+            return self._turn_into_thinking(tag.start(), tag.end(1))
+        if self.text.startswith("[", tag.end()) and not self.text.startswith(("[ARGS]", "[CALL_ID]"), tag.end()):
+            return self._read_list(tag.start(), tag.end())
+        return self._read_named(tag.start(), tag.end())
+
+    def _read_list(self, start: int, body: int) -> int:
+        """Reads a JSON list of calls."""
+        read = read_json(self.text, body)
+        if isinstance(read, CallFault):
+            return self._record_broken(start, body, read)
+        value, end = read
+        fault = _MORE if _AFTER.match(self.text, end) else None if value else _EMPTY_LIST
+        if fault is not None:
+            return self.take(fault, start, end)
+        for item in value:
+            given = item.get("id") if isinstance(item, dict) else None
+            call = as_call({k: v for k, v in item.items() if k != "id"} if isinstance(given, str) else item)
+            self._take_call(call, given, start, end)
+        return end
+
+    def _read_named(self, start: int, body: int) -> int:
+        """Reads `name[ARGS]{...}`, with or without an id."""
+        head = _NAMED.match(self.text, body)
+        if head is None or head.end() == body:
+            return self.fail_up_to(_NEXT_MARK, _NO_CALL, start, body)
+        read = read_json(self.text, head.end())
+        if isinstance(read, CallFault):
+            return self._record_broken(start, head.end(), read)
+        value, end = read
+        call = ToolCall(head[1], value) if head[1] else _NO_NAME
+        self._take_call(_MORE if _AFTER.match(self.text, end) else call, head[2], start, end)
+        return end
+
+    def _take_call(self, call: ToolCall | CallFault, given: str | None, start: int, end: int) -> None:
+        self.take(call, start, end)
+        if isinstance(call, ToolCall) and given is not None and _ID.fullmatch(given):
+            self.ids[id(call)] = given
+
+    def _record_broken(self, start: int, body: int, fault: CallFault) -> int:
+        """Records a call that cannot be read, to where its brackets close or the next mark."""
+        end = self.balanced_end(body, _BRACKET, _NO_CLOSING)
+        fault = fault.asking_for(_WRITE)
+        if end is None:
+            return self.fail_up_to(_NEXT_MARK, fault, start, body)
+        return self.take(fault, start, end)
+
+
 class MistralFormat(ChatFormat):
     """The format of Mistral's models, from 7B v0.3 on."""
 
+    scan = _Scan
     vllm_parser = "mistral"
     models = "a Mistral, Ministral, Magistral or Devstral model"
     asks_for = f"calls after {_CALLS}"
@@ -74,15 +137,12 @@ class MistralFormat(ChatFormat):
         self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
     ) -> list[int]:
         """`[TOOL_RESULTS]` for each result, under the id that the model gave its call; a call without one gets one."""
-        scan = self._make_scan(turn, False)
-        observed = self._run_scan(scan).observed[: len(results)]
+        scan = _Scan(self._ends.cut_from(turn), False, self)
+        observed = scan.run().observed[: len(results)]
         known = [scan.ids.get(id(item), "") for item in observed] + [""] * (len(results) - len(observed))
         calls = [CallId("call", given or f"{index:09d}") for index, given in enumerate(known)]
         tokens = self._renderer.observation(results, calls, after_calls=False, images=images)
         return tokens[1:] if closed else tokens
-
-    def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated)
 
     def write_call(self, call: ToolCall) -> str:
         """As the template writes a call of the history, without an id. Raises RlfError for a name it cannot hold."""
@@ -91,70 +151,3 @@ class MistralFormat(ChatFormat):
         else:
             text = f"{self._before_list}[{write_json({'name': call.name, 'arguments': dict(call.arguments)})}]"
         return self._check_written(call, text)
-
-
-class _Scan(Scan):
-    """Reads the calls of one turn."""
-
-    __slots__ = ("ids",)
-    grammar = _GRAMMAR
-
-    def __init__(self, text: str, truncated: bool) -> None:
-        super().__init__(text, truncated)
-        self.ids: dict[int, str] = {}
-        """The id that the model gave, by the identity of a call."""
-
-    def read(self, tag: re.Match[str]) -> int:
-        if tag[1] == _THINK:
-            return self._read_thinking(tag.start(), tag.end(1), _END_THINK)
-        if tag[1] == _END_THINK:
-            return self._turn_into_thinking(tag.start(), tag.end(1))
-        if self.text.startswith("[", tag.end()) and not self.text.startswith(("[ARGS]", "[CALL_ID]"), tag.end()):
-            return self._read_list(tag.start(), tag.end())
-        return self._read_named(tag.start(), tag.end())
-
-    def _read_list(self, start: int, body: int) -> int:
-        """Reads a JSON list of calls."""
-        read = read_json(self.text, body)
-        if isinstance(read, CallFault):
-            return self._record_broken(start, body, read)
-        value, end = read
-        fault = _MORE if _AFTER.match(self.text, end) else None if value else _EMPTY_LIST
-        if fault is not None:
-            self.fail(fault.kind, start, end, fault.message)
-            return end
-        for item in value:
-            given = item.get("id") if isinstance(item, dict) else None
-            call = as_call({k: v for k, v in item.items() if k != "id"} if isinstance(given, str) else item)
-            self._take_call(call, given, start, end)
-        return end
-
-    def _read_named(self, start: int, body: int) -> int:
-        """Reads `name[ARGS]{...}`, with or without an id."""
-        head = _NAMED.match(self.text, body)
-        if head is None or head.end() == body:
-            return self.fail_up_to(_NEXT_MARK, _NO_CALL, start, body)
-        read = read_json(self.text, head.end())
-        if isinstance(read, CallFault):
-            return self._record_broken(start, head.end(), read)
-        value, end = read
-        call = ToolCall(head[1], value) if head[1] else _NO_NAME
-        self._take_call(_MORE if _AFTER.match(self.text, end) else call, head[2], start, end)
-        return end
-
-    def _take_call(self, call: ToolCall | CallFault, given: str | None, start: int, end: int) -> None:
-        if isinstance(call, CallFault):
-            self.fail(call.kind, start, end, call.message)
-            return
-        self.found.append((start, call))
-        if given is not None and _ID.fullmatch(given):
-            self.ids[id(call)] = given
-
-    def _record_broken(self, start: int, body: int, fault: CallFault) -> int:
-        """Records a call that cannot be read, to where its brackets close or the next mark."""
-        end = self.balanced_end(body, _BRACKET, _NO_CLOSING)
-        fault = fault.asking_for(_WRITE)
-        if end is None:
-            return self.fail_up_to(_NEXT_MARK, fault, start, body)
-        self.fail(fault.kind, start, end, fault.message)
-        return end

@@ -35,35 +35,6 @@ _GRAMMAR = Grammar(
 )
 
 
-class Olmo3Format(ChatFormat):
-    """The format of Olmo 3."""
-
-    vllm_parser = "olmo3"
-    models = "an Olmo 3 model"
-    asks_for = f"Python calls in {_OPEN} tags"
-    template_marks = (_OPEN, "<functions>")
-    template_reason = f"its chat template writes Python calls in {_OPEN} tags"
-    ends = ("<|im_end|>",)
-    call_ends = (_CLOSE,)
-    call_marks = Marks.of(r"<\s?/?function_calls>", "<")
-
-    def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated)
-
-    def write_call(self, call: ToolCall) -> str:
-        """A section of one call; raises RlfError for names that are no Python names."""
-        return self._check_written(call, self.write_calls([call]))
-
-    def is_after_call(self, text: str) -> bool:
-        """Whether the section is closed; a quote that no string closes may yet hold the tag."""
-        section = text[text.rfind(_OPEN) :]
-        return super().is_after_call(text) and not _QUOTE.search(_STRING.sub("", section))
-
-    def write_calls(self, calls: Sequence[ToolCall]) -> str:
-        """One section of all calls."""
-        return "\n".join([_OPEN, *map(write_call, calls), _CLOSE])
-
-
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
@@ -83,8 +54,32 @@ class _Scan(Scan):
             return closing.start()
         calls = read_statements(self.text[body : closing.start()])
         for call in [calls] if isinstance(calls, CallFault) else calls:
-            if isinstance(call, CallFault):
-                self.fail(call.kind, start, closing.end(), call.asking_for(_FORM).message)
-            else:
-                self.found.append((start, call))
+            self.take(call.asking_for(_FORM) if isinstance(call, CallFault) else call, start, closing.end())
         return closing.end()
+
+
+class Olmo3Format(ChatFormat):
+    """The format of Olmo 3."""
+
+    scan = _Scan
+    vllm_parser = "olmo3"
+    models = "an Olmo 3 model"
+    asks_for = f"Python calls in {_OPEN} tags"
+    template_marks = (_OPEN, "<functions>")
+    template_reason = f"its chat template writes Python calls in {_OPEN} tags"
+    ends = ("<|im_end|>",)
+    call_ends = (_CLOSE,)
+    call_marks = Marks.of(r"<\s?/?function_calls>", "<")
+
+    def write_call(self, call: ToolCall) -> str:
+        """A section of one call; raises RlfError for names that are no Python names."""
+        return self._check_written(call, self.write_calls([call]))
+
+    def is_after_call(self, text: str) -> bool:
+        """Whether the section is closed; a quote that no string closes may yet hold the tag."""
+        section = text[text.rfind(_OPEN) :]
+        return super().is_after_call(text) and not _QUOTE.search(_STRING.sub("", section))
+
+    def write_calls(self, calls: Sequence[ToolCall]) -> str:
+        """One section of all calls."""
+        return "\n".join([_OPEN, *map(write_call, calls), _CLOSE])

@@ -38,44 +38,6 @@ _GRAMMAR = Grammar(
 )
 
 
-class PythonicFormat(ChatFormat):
-    """The format of Llama 4, Llama 3.2, ToolACE and LFM2."""
-
-    vllm_parser = "pythonic"
-    models = "a Llama 4, Llama 3.2, ToolACE or LFM2 model"
-    call_marks = Marks.of(r"<[\s|/]{0,2}python_start\|>", "<")
-    near_marks = Marks.of(rf"<\|python_|{_CALLS}|{_BARE}", "<|", "(")
-    by_name = True
-
-    def _bind_tokenizer(self) -> None:
-        super()._bind_tokenizer()
-        template = template_of(self.tokenizer)
-        self._marks = next((marks for marks in _MARKS.items() if marks[0] in template), ("", ""))
-        self.call_ends = (self._marks[1] or ")]",)
-
-    def _end_tokens(self) -> Sequence[str]:
-        return [*super()._end_tokens(), "<|eom|>", "<|eom_id|>"]
-
-    @classmethod
-    def matches(cls, chat_template: str) -> str | None:
-        """Templates that write LFM2's `<|tool_call_start|>[` or Llama 4's `<|python_start|>`; others by name only."""
-        if '"<|tool_call_start|>["' in chat_template or "<|python_start|>" in chat_template:
-            return "its chat template writes calls as a Python list"
-        return None
-
-    def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated)
-
-    def write_call(self, call: ToolCall) -> str:
-        """A list of one call; raises RlfError for names that are no Python names."""
-        text = self.write_calls([call])
-        return self._check_written(call, text)
-
-    def write_calls(self, calls: Sequence[ToolCall]) -> str:
-        """One list of all calls."""
-        return f"{self._marks[0]}{write_list(calls)}{self._marks[1]}"
-
-
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
@@ -113,7 +75,40 @@ class _Scan(Scan):
     def _read_list(self, start: int, body: int, end: int) -> None:
         calls = read_calls(escape_breaks(self.text[body:end]))
         for call in [calls] if isinstance(calls, CallFault) else calls:
-            if isinstance(call, CallFault):
-                self.fail(call.kind, start, end, call.message)
-            else:
-                self.found.append((start, call))
+            self.take(call, start, end)
+
+
+class PythonicFormat(ChatFormat):
+    """The format of Llama 4, Llama 3.2, ToolACE and LFM2."""
+
+    scan = _Scan
+    vllm_parser = "pythonic"
+    models = "a Llama 4, Llama 3.2, ToolACE or LFM2 model"
+    call_marks = Marks.of(r"<[\s|/]{0,2}python_start\|>", "<")
+    near_marks = Marks.of(rf"<\|python_|{_CALLS}|{_BARE}", "<|", "(")
+    by_name = True
+
+    def _bind_tokenizer(self) -> None:
+        super()._bind_tokenizer()
+        template = template_of(self.tokenizer)
+        self._marks = next((marks for marks in _MARKS.items() if marks[0] in template), ("", ""))
+        self.call_ends = (self._marks[1] or ")]",)
+
+    def _end_tokens(self) -> Sequence[str]:
+        return [*super()._end_tokens(), "<|eom|>", "<|eom_id|>"]
+
+    @classmethod
+    def matches(cls, chat_template: str) -> str | None:
+        """Templates that write LFM2's `<|tool_call_start|>[` or Llama 4's `<|python_start|>`; others by name only."""
+        if '"<|tool_call_start|>["' in chat_template or "<|python_start|>" in chat_template:
+            return "its chat template writes calls as a Python list"
+        return None
+
+    def write_call(self, call: ToolCall) -> str:
+        """A list of one call; raises RlfError for names that are no Python names."""
+        text = self.write_calls([call])
+        return self._check_written(call, text)
+
+    def write_calls(self, calls: Sequence[ToolCall]) -> str:
+        """One list of all calls."""
+        return f"{self._marks[0]}{write_list(calls)}{self._marks[1]}"

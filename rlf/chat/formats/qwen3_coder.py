@@ -62,55 +62,11 @@ _WRONG_END = CallFault(FailureClass.WRONG_TAG, f"The call was not run: a closing
 _TEXT_BETWEEN = CallFault(FailureClass.BAD_CALL, f"There is text around the parameters of the call. {_FORM}")
 
 
-class Qwen3CoderFormat(ChatFormat):
-    """The format of Qwen3-Coder, Qwen3.5 and later, and Nemotron 3."""
-
-    vllm_parser = "qwen3_coder"
-    models = "a Qwen3-Coder, Qwen3.5 or Nemotron 3 model"
-    asks_for = f"<function=...> calls in {_OPEN} tags"
-    template_marks = (_OPEN, "<function=", "<parameter=")
-    template_reason = f"its chat template writes calls as <function=...><parameter=...> in {_OPEN} tags"
-    ends = ("<|im_end|>",)
-    call_ends = (_CLOSE,)
-    call_marks = Marks.of(r"<[\s|/]{0,2}(?:function|parameter)=", "<")
-
-    def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._ends.cut_from(text), truncated, self._readings_by_tool)
-
-    def restore_tags(self, raw: str) -> tuple[str, frozenset[RepairKind]] | None:
-        """The call in its `<tool_call>` tags, and each parameter that a following tag ends with its own closing one."""
-        kinds = set[RepairKind]()
-        if raw.startswith("<function="):
-            kinds.add(RepairKind.OPENING_TAG)
-            raw = f"{_OPEN}\n{raw}"
-            if _CLOSE not in raw:
-                kinds.add(RepairKind.CLOSING_TAG)
-                raw = re.sub(r"</function>(?!.*</function>)", f"</function>{_CLOSE}", raw, count=1, flags=re.DOTALL)
-        function = _FUNCTION.search(raw)
-        closed = _close_parameters(raw, self._readings_by_tool.get(function[1].strip(), ANYTHING)) if function else raw
-        if closed != raw:
-            kinds.add(RepairKind.CLOSING_TAG)
-        return (closed, frozenset(kinds)) if kinds else None
-
-    def write_call(self, call: ToolCall) -> str:
-        """As Qwen's template writes a call of the history. Raises RlfError for what the tags cannot hold."""
-        readings = self._readings_by_tool.get(call.name, ANYTHING)
-        lines = [f"{_OPEN}\n<function={call.name}>\n"]
-        for key, value in call.arguments.items():
-            lines.append(f"<parameter={key}>\n{_write_text(value, readings, key)}\n</parameter>\n")
-        text = "".join([*lines, f"</function>\n{_CLOSE}"])
-        return self._check_written(call, text)
-
-
 class _Scan(Scan):
     """Reads the calls of one turn."""
 
-    __slots__ = ("readings",)
+    __slots__ = ()
     grammar = _GRAMMAR
-
-    def __init__(self, text: str, truncated: bool, readings: Mapping[str, Readings]) -> None:
-        super().__init__(text, truncated)
-        self.readings = readings
 
     def read(self, tag: re.Match[str]) -> int:
         if tag[1] == _OPEN:
@@ -124,7 +80,7 @@ class _Scan(Scan):
             return self.fail_block(start, body, _NO_FUNCTION, _CLOSE)
         name, position = function[1].strip(), function.end()
         fault = _name_fault(name)
-        readings = self.readings.get(name, ANYTHING)
+        readings = self.chat.readings_by_tool.get(name, ANYTHING)
         arguments: dict[str, Any] = {}
         while parameter := _PARAMETER.match(self.text, position):
             end = _VALUE_END.search(self.text, parameter.end())
@@ -139,11 +95,7 @@ class _Scan(Scan):
         closing = _END.match(self.text, position)
         if closing is None:
             return self.fail_block(start, position, self._why_not_closed(position), _CLOSE)
-        if fault is not None:
-            self.fail(fault.kind, start, closing.end(), fault.message)
-        else:
-            self.found.append((start, ToolCall(name, arguments)))
-        return closing.end()
+        return self.take(fault or ToolCall(name, arguments), start, closing.end())
 
     def _why_not_closed(self, position: int) -> CallFault:
         if self.text.startswith("</function=", position):
@@ -154,9 +106,46 @@ class _Scan(Scan):
         """Records a call with a value that is not closed, to the end of the call that holds `position`."""
         for end in _NEARLY_END.finditer(self.text, position):
             if _NOT_THE_END.match(self.text, end.end()) is None:
-                self.fail(fault.kind, start, end.end(), fault.message)
-                return end.end()
+                return self.take(fault, start, end.end())
         return self.cut(FailureClass.UNTERMINATED, start)
+
+
+class Qwen3CoderFormat(ChatFormat):
+    """The format of Qwen3-Coder, Qwen3.5 and later, and Nemotron 3."""
+
+    scan = _Scan
+    vllm_parser = "qwen3_coder"
+    models = "a Qwen3-Coder, Qwen3.5 or Nemotron 3 model"
+    asks_for = f"<function=...> calls in {_OPEN} tags"
+    template_marks = (_OPEN, "<function=", "<parameter=")
+    template_reason = f"its chat template writes calls as <function=...><parameter=...> in {_OPEN} tags"
+    ends = ("<|im_end|>",)
+    call_ends = (_CLOSE,)
+    call_marks = Marks.of(r"<[\s|/]{0,2}(?:function|parameter)=", "<")
+
+    def restore_tags(self, raw: str) -> tuple[str, frozenset[RepairKind]] | None:
+        """The call in its `<tool_call>` tags, and each parameter that a following tag ends with its own closing one."""
+        kinds = set[RepairKind]()
+        if raw.startswith("<function="):
+            kinds.add(RepairKind.OPENING_TAG)
+            raw = f"{_OPEN}\n{raw}"
+            if _CLOSE not in raw:
+                kinds.add(RepairKind.CLOSING_TAG)
+                raw = re.sub(r"</function>(?!.*</function>)", f"</function>{_CLOSE}", raw, count=1, flags=re.DOTALL)
+        function = _FUNCTION.search(raw)
+        closed = _close_parameters(raw, self.readings_by_tool.get(function[1].strip(), ANYTHING)) if function else raw
+        if closed != raw:
+            kinds.add(RepairKind.CLOSING_TAG)
+        return (closed, frozenset(kinds)) if kinds else None
+
+    def write_call(self, call: ToolCall) -> str:
+        """As Qwen's template writes a call of the history. Raises RlfError for what the tags cannot hold."""
+        readings = self.readings_by_tool.get(call.name, ANYTHING)
+        lines = [f"{_OPEN}\n<function={call.name}>\n"]
+        for key, value in call.arguments.items():
+            lines.append(f"<parameter={key}>\n{_write_text(value, readings, key)}\n</parameter>\n")
+        text = "".join([*lines, f"</function>\n{_CLOSE}"])
+        return self._check_written(call, text)
 
 
 def _close_parameters(raw: str, readings: Readings) -> str:

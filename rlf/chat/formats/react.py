@@ -90,7 +90,7 @@ class ReactFormat(ChatFormat):
         return self._plain.user_turn(text, closed=closed)
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._plain.ends.cut_from(text), truncated, self._bare)
+        return _Scan(self._plain.ends.cut_from(text), truncated, self, self._bare)
 
     def write_answer(self, text: str) -> str:
         """The answer as the format marks it."""
@@ -115,8 +115,8 @@ class _Scan(Scan):
     grammar = _GRAMMAR
     marks_answers = True
 
-    def __init__(self, text: str, truncated: bool, bare: dict[str, str]) -> None:
-        super().__init__(text, truncated)
+    def __init__(self, text: str, truncated: bool, chat: ChatFormat, bare: dict[str, str]) -> None:
+        super().__init__(text, truncated, chat)
         self.bare = bare
 
     def read(self, tag: re.Match[str]) -> int:

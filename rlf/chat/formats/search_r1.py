@@ -82,7 +82,7 @@ class SearchR1Format(ChatFormat):
         return self._plain.user_turn(text, closed=closed)
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._plain.ends.cut_from(text), truncated, self._tool)
+        return _Scan(self._plain.ends.cut_from(text), truncated, self, self._tool)
 
     def write_answer(self, text: str) -> str:
         """The answer as the format marks it."""
@@ -101,8 +101,8 @@ class _Scan(Scan):
     grammar = _GRAMMAR
     marks_answers = True
 
-    def __init__(self, text: str, truncated: bool, tool: tuple[str, str]) -> None:
-        super().__init__(text, truncated)
+    def __init__(self, text: str, truncated: bool, chat: ChatFormat, tool: tuple[str, str]) -> None:
+        super().__init__(text, truncated, chat)
         self.tool = tool
 
     def read(self, tag: re.Match[str]) -> int:
