@@ -10,14 +10,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 from rlf.chat.calls import CallFault
-from rlf.chat.marks import MENTION, ParsedTurn
-from rlf.types import FailureClass, ParseFailure, ToolCall
-
-if TYPE_CHECKING:
-    from rlf.chat.format import ChatFormat
+from rlf.chat.marks import MENTION, Lookalikes, ParsedTurn
+from rlf.core.readings import Readings
+from rlf.types import FailureClass, ParseFailure, ToolCall, ToolDescription
 
 # Where a call that cannot be read ends, judged by its brackets and quotes, so that no tag in its strings ends it.
 
@@ -148,6 +146,22 @@ def messages(call: str, **other: str) -> Mapping[FailureClass, str]:
     return common | {FailureClass(name): words for name, words in other.items()}
 
 
+class ReadFormat(Protocol):
+    """The format of a turn, as its scan needs it: a `ChatFormat`."""
+
+    tools: tuple[ToolDescription, ...]
+    think: tuple[str, str]
+    begins_thinking: bool
+
+    @property
+    def lookalikes(self) -> Lookalikes:
+        """As `ChatFormat` says."""
+
+    @property
+    def readings_by_tool(self) -> Mapping[str, Readings]:
+        """As `ChatFormat` says."""
+
+
 class Scan(ABC):
     """Calls and failures found so far in a turn."""
 
@@ -168,7 +182,7 @@ class Scan(ABC):
     marks_answers: ClassVar[bool] = False
     """Whether the format marks the answer: then only what stands in `answers` is one, alone and once."""
 
-    def __init__(self, text: str, truncated: bool, chat: ChatFormat) -> None:
+    def __init__(self, text: str, truncated: bool, chat: ReadFormat) -> None:
         self.text = text
         self.truncated = truncated
         self.chat = chat

@@ -93,7 +93,12 @@ class TemplateRenderer:
         System messages and tools are the spec's own words and go in as template text, the rest as data. The prompt of a
         group is rendered once.
         """
-        described = self._describe_tools(tools)
+        key = tuple(map(id, tools))
+        if key not in self._described:
+            if len(self._described) >= 64:
+                self._described.clear()
+            self._described[key] = (tuple(tools), json.dumps([tool.as_openai() for tool in tools]))
+        described = self._described[key][1]
         if any(message.images for message in messages):
             return self._fill_prompt(tuple(messages), described)
         return list(self._filled_prompt(tuple(messages), described))
@@ -105,15 +110,6 @@ class TemplateRenderer:
         texts = [text for message in messages for text in message.texts]
         images = [image for message in messages for image in message.images]
         return self._fill_skeleton(self._prompt_skeleton(shape, tools_json), texts, images)
-
-    def _describe_tools(self, tools: Sequence[ToolDescription]) -> str:
-        """The tools as JSON, written once for the same descriptions."""
-        key = tuple(map(id, tools))
-        if key not in self._described:
-            if len(self._described) >= 64:
-                self._described.clear()
-            self._described[key] = (tuple(tools), json.dumps([tool.as_openai() for tool in tools]))
-        return self._described[key][1]
 
     def observation(
         self,

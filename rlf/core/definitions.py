@@ -259,16 +259,12 @@ def _list_arguments(args: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | N
 def _read_default(argument: ast.arg, default: ast.expr | None) -> Any:
     """A default; unknown where a call in the type, such as `Annotated[int, Field(default=3)]`, may hold one."""
     if default is not None:
-        return _read_literal(default)
+        try:
+            return ast.literal_eval(default)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return _AnyDefault()
     nodes = [] if argument.annotation is None else ast.walk(argument.annotation)
     return _AnyDefault() if any(isinstance(node, ast.Call) for node in nodes) else Parameter.empty
-
-
-def _read_literal(node: ast.expr) -> Any:
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return _AnyDefault()
 
 
 _UNKNOWN = object()

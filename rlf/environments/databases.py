@@ -215,7 +215,12 @@ class PostgresSeed:
         self._names = set[str]()
         """Schemas or databases of worlds that are not closed."""
         self._admin = _connect(self._server)
-        self._drop_abandoned()
+        listed = "SELECT nspname FROM pg_namespace" if self._template is None else "SELECT datname FROM pg_database"
+        for (name,) in self._admin.exec_driver_sql(listed).all():
+            if name.startswith(_PREFIX):
+                free = self._admin.exec_driver_sql(f"SELECT pg_try_advisory_lock(hashtext('{name}'))").scalar_one()
+                if free:
+                    self._drop(name)
 
     @property
     def num_connections(self) -> int:
@@ -262,14 +267,6 @@ class PostgresSeed:
                 self._admin.exec_driver_sql(f"DROP {dropped}")
                 self._admin.exec_driver_sql(f"SELECT pg_advisory_unlock(hashtext('{name}'))")
                 self._names.discard(name)
-
-    def _drop_abandoned(self) -> None:
-        listed = "SELECT nspname FROM pg_namespace" if self._template is None else "SELECT datname FROM pg_database"
-        for (name,) in self._admin.exec_driver_sql(listed).all():
-            if name.startswith(_PREFIX):
-                free = self._admin.exec_driver_sql(f"SELECT pg_try_advisory_lock(hashtext('{name}'))").scalar_one()
-                if free:
-                    self._drop(name)
 
     def close(self) -> None:
         """Drops the results of abandoned threads, and ends the shared connection."""

@@ -205,19 +205,16 @@ class Bench:
         try:
             if task.columns.get("gold") is not None:
                 return to_actions(task.columns["gold"])
-            return await self._ask_gold(task)
+            playing = Playing(self, task, lambda _: None)
+            try:
+                await playing.begin()
+                actions = None if playing.failure else await playing.episode.gold()
+            finally:
+                await playing.episode.close()
+            return None if actions is None else tuple(actions)
         except (TypeError, WorldFailure) as fault:
             words = fault.reason if isinstance(fault, WorldFailure) else fault
             raise GoldFault(f"task {task.id}: its gold: {words}") from fault
-
-    async def _ask_gold(self, task: Task) -> tuple[Action, ...] | None:
-        playing = Playing(self, task, lambda _: None)
-        try:
-            await playing.begin()
-            actions = None if playing.failure else await playing.episode.gold()
-        finally:
-            await playing.episode.close()
-        return None if actions is None else tuple(actions)
 
 
 def follow(actions: Sequence[Action]) -> Policy:

@@ -132,17 +132,13 @@ class Charts:
         steps = (residual, -residual, inward, -inward)
         self._residuals = [max(0.0, s + x - _SLACK) for s, x in zip(self._residuals, steps, strict=True)]
         if side.add(residual):
-            return self._side_words(side)
+            other = self._poor if side is self._good else self._good
+            if other.is_calibrated and other.moved:
+                return _BOTH_SIDES[self._poor.moved, self._good.moved]
+            which = "good" if side is self._good else "poor"
+            return f"values of {which} items are {'inflated' if side.moved > 0 else 'deflated'}"
         highest = max(range(len(_NAMES)), key=self._residuals.__getitem__)
         return _NAMES[highest] if self._residuals[highest] > self._residual_height else None
-
-    def _side_words(self, side: _Side) -> str:
-        """The words of a side's alarm: of both sides, where the other one has moved too."""
-        other = self._poor if side is self._good else self._good
-        if other.is_calibrated and other.moved:
-            return _BOTH_SIDES[self._poor.moved, self._good.moved]
-        which = "good" if side is self._good else "poor"
-        return f"values of {which} items are {'inflated' if side.moved > 0 else 'deflated'}"
 
     def state(self) -> dict[str, Any]:
         """All that the charts have counted, as JSON has it."""

@@ -74,7 +74,14 @@ def reply_text(compare: Compare, read: Read, names: Sequence[str], bounds: tuple
         num: candidates of a group.
     """
     if compare is Compare.POINTWISE:
-        return _score_text(read, names, bounds)
+        span = f"from {bounds[0]:g} (worst) to {bounds[1]:g} (best)"
+        if read is Read.EXPECTED:
+            return f"Reply with the number for {names[0]} alone, {span}."
+        if read is Read.TAG:
+            tags = " ".join(f"<{name}>N</{name}>" for name in names)
+            return f"Reply with a short reason, then {tags}, N {span}."
+        keys = ", ".join(f'"{name}": N' for name in names)
+        return f'Reply with JSON alone: {{"reason": "...", {keys}}}, N {span}.'
     if compare is Compare.PAIRWISE:
         forms = {
             Read.JSON: 'with JSON alone: {"reason": "...", "winner": "A"}, where winner is A, B or tie',
@@ -86,17 +93,6 @@ def reply_text(compare: Compare, read: Read, names: Sequence[str], bounds: tuple
     if read is Read.JSON:
         return f'Reply with JSON alone: {{"reason": "...", "ranking": [...]}}, where ranking holds {order}.'
     return f"Reply with a short reason, then {order}: <ranking>2 1 ...</ranking>."
-
-
-def _score_text(read: Read, names: Sequence[str], bounds: tuple[float, float]) -> str:
-    span = f"from {bounds[0]:g} (worst) to {bounds[1]:g} (best)"
-    if read is Read.EXPECTED:
-        return f"Reply with the number for {names[0]} alone, {span}."
-    if read is Read.TAG:
-        tags = " ".join(f"<{name}>N</{name}>" for name in names)
-        return f"Reply with a short reason, then {tags}, N {span}."
-    keys = ", ".join(f'"{name}": N' for name in names)
-    return f'Reply with JSON alone: {{"reason": "...", {keys}}}, N {span}.'
 
 
 # Fences around what a judge reads: nothing that a trajectory says can look like the judge's own instructions.

@@ -215,18 +215,14 @@ def confine(to: Confinement) -> None:
     if alone:
         restrict(to.readable, (to.work, "/dev/null"))
     if alone and os.getuid() == 0:
-        _leave_root(to)
+        # The call's own user, whom no file of the host knows; Landlock bounds what READ_AND_SEARCH reaches.
+        parent = os.getppid()
+        become_user(to.user)
+        drop_capabilities(READ_AND_SEARCH if to.hidden else 0)
+        die_with_parent(parent)  # which a change of user takes back
     else:
         drop_capabilities()
     install_filter(seccomp.call_filter(os.getpid(), alone=alone))
-
-
-def _leave_root(to: Confinement) -> None:
-    """Becomes the call's own user, whom no file of the host knows. Landlock bounds what READ_AND_SEARCH reaches."""
-    parent = os.getppid()
-    become_user(to.user)
-    drop_capabilities(READ_AND_SEARCH if to.hidden else 0)
-    die_with_parent(parent)  # which a change of user takes back
 
 
 def _enter_namespaces(to: Confinement) -> None:

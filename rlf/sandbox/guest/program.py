@@ -270,9 +270,6 @@ class _Peer:
             return {"bytes": value.hex()}
         if isinstance(value, complex):
             return {"complex": [value.real, value.imag]}
-        return self._packed_object(value)
-
-    def _packed_object(self, value: Any) -> Any:
         if isinstance(value, Remote):
             return {"yours": object.__getattribute__(value, "_Remote__number")}
         if self._is_program and callable(getattr(type(value), "tolist", None)):  # arrays and numbers of NumPy

@@ -179,7 +179,11 @@ class OpenTool:
         if reason is not None:
             return refusal(Outcome.CIRCUIT_OPEN, f"{self.declaration.name} is out of order: {reason}")
         if self.runtime.names_calls:
-            course.call_id = self._call_id(course.origin)
+            # Unique among the calls of a run: those of a trajectory are counted by tool and agent's call.
+            caller = course.origin.call_id or course.origin.trajectory_id
+            numbers = self._num_by_caller.setdefault(course.origin.trajectory_id, {})
+            number = numbers[caller] = numbers.get(caller, 0) + 1
+            course.call_id = f"{caller}/{self.declaration.name}.{number}"
         started, limit_at = perf_counter(), clock.now() + self._timeout_s if self._num_retries else 0.0
         try:
             ending = await self._run_attempt(arguments, self._timeout_s, course)
@@ -196,13 +200,6 @@ class OpenTool:
         if breaker is not None and breaker.note(ending.outcome, started):
             self._report_opening(ending)
         return result
-
-    def _call_id(self, origin: CallOrigin) -> str:
-        """Unique among the calls of a run: those of a trajectory are counted by tool and agent's call."""
-        caller = origin.call_id or origin.trajectory_id
-        numbers = self._num_by_caller.setdefault(origin.trajectory_id, {})
-        number = numbers[caller] = numbers.get(caller, 0) + 1
-        return f"{caller}/{self.declaration.name}.{number}"
 
     def _report_opening(self, ending: Ending) -> None:
         words = self._say_error(ending.text)

@@ -171,7 +171,11 @@ class Connection:
         if self._doubted is not None:
             await asyncio.wait((self._doubted,))
         if self._live is None:
-            await self._wait_for_start()
+            left_s = self._next_start - monotonic()
+            if left_s > _WORTH_WAITING_S:
+                raise self._unreachable_failure(f"{self.why_it_ended}; it starts again in {left_s:.1f} s")
+            if left_s > 0:
+                await asyncio.sleep(left_s)
         if self._live is None:
             self._live = asyncio.get_running_loop().create_future()
             self._live.add_done_callback(ignore_fault)  # of a start that nobody waits for any more
@@ -240,14 +244,6 @@ class Connection:
             self.why_it_ended = self.why_it_ended or self.server.redactor.text(why)
             self._live = None
 
-    async def _wait_for_start(self) -> None:
-        """Until the next start may be made."""
-        left_s = self._next_start - monotonic()
-        if left_s > _WORTH_WAITING_S:
-            raise self._unreachable_failure(f"{self.why_it_ended}; it starts again in {left_s:.1f} s")
-        if left_s > 0:
-            await asyncio.sleep(left_s)
-
     async def _own_session(self, live: asyncio.Future[ClientSession], ended: asyncio.Event) -> None:
         """Opens the session, holds it until it ended, closes it."""
         self.why_it_ended, self.is_hung, self._num_answered, started = "", False, 0, monotonic()
@@ -290,7 +286,12 @@ class Connection:
         with anyio.fail_after(self.server.start_timeout_s) as scope:
             async with streams as (read, write), _Session(read, write, message_handler=on_message) as session:
                 try:
-                    await _agree_revision(session)
+                    try:  # a revision of the protocol that opens sessions, else one that does not
+                        await session.initialize()
+                    except MCPError as error:
+                        if error.code == CONNECTION_CLOSED:
+                            raise
+                        await session.discover()
                     self.listing = await read_listing(session)
                 except Exception as fault:  # reported before the session is closed, which takes its time
                     fail(fault)
@@ -343,16 +344,6 @@ class _Session(ClientSession):
 
     async def validate_tool_result(self, name: str, result: CallToolResult) -> None:
         pass
-
-
-async def _agree_revision(session: ClientSession) -> None:
-    """Agrees on a revision of the protocol: one that opens sessions, else one that does not."""
-    try:
-        await session.initialize()
-    except MCPError as error:
-        if error.code == CONNECTION_CLOSED:
-            raise
-        await session.discover()
 
 
 def _in_words(fault: BaseException, server: McpServer) -> str:

@@ -152,7 +152,10 @@ class OpenRequests:
             facts: what is known of the answer that they came in.
         """
         if isinstance(raw, MessageEdges):
-            return self._fail_oversized(raw, facts)
+            ids = _ids_in(raw.tail.rpartition(b"}")[0][-40:]) or _ids_in(raw.head[:80])
+            if not ids and _METHOD.search(raw.head[:80]):
+                return []
+            return self._fail_one(ids, too_large(raw.size_bytes), replace(facts, is_oversized=bool(ids)))
         if _METHOD.search(raw, 0, _EDGE_BYTES) and b'"id"' not in raw and HEARD.encode() not in raw:
             return []  # nobody parses what a flood has thousands of
         try:
@@ -212,12 +215,6 @@ class OpenRequests:
 
     def _was_asked(self, number: Id) -> bool:
         return number in self._ids or (isinstance(number, int) and 0 <= number <= self._last_id)
-
-    def _fail_oversized(self, line: MessageEdges, facts: RequestFacts) -> list[SessionMessage] | None:
-        ids = _ids_in(line.tail.rpartition(b"}")[0][-40:]) or _ids_in(line.head[:80])
-        if not ids and _METHOD.search(line.head[:80]):
-            return []
-        return self._fail_one(ids, too_large(line.size_bytes), replace(facts, is_oversized=bool(ids)))
 
     def _fail_unreadable(self, raw: bytes, facts: RequestFacts) -> list[SessionMessage] | None:
         """None for what is no answer: a line of a log, also one that quotes a message."""

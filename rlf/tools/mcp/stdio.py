@@ -162,7 +162,10 @@ async def stdio_streams(server: McpServer, on_end: Callable[[str], None], pulse:
             finally:
                 try:
                     with anyio.CancelScope(shield=True):
-                        await _kill_group(child)  # also when the wait itself is cancelled
+                        # Also when the wait itself was cancelled: nobody asks for an end once the loop is closed.
+                        _signal_group(child.process, signal.SIGKILL)
+                        with contextlib.suppress(TimeoutError):
+                            await asyncio.wait_for(child.exited.wait(), _GRACE_S)
                 finally:
                     for task in tasks:
                         task.cancel()
@@ -242,13 +245,6 @@ async def _stop_process(child: _Child) -> None:
             await asyncio.wait_for(child.exited.wait(), _GRACE_S)
             return
     logger.warning("MCP server: process %d is still running after SIGKILL", child.process.pid)
-
-
-async def _kill_group(child: _Child) -> None:
-    """Ends what is left of the group, and waits for the server's end, which nobody asks for once the loop is closed."""
-    _signal_group(child.process, signal.SIGKILL)
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(child.exited.wait(), _GRACE_S)
 
 
 def _signal_group(process: Process, number: int) -> None:
