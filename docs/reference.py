@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel
 
 from rlf.algo import ESTIMATORS, Estimator
@@ -33,7 +34,6 @@ from rlf.tools.faults import Faults
 from rlf.tools.kind import TOOL_KINDS, ToolKind
 from rlf.tools.mcp.listing import ToolServer
 from rlf.trackers import TRACKERS, Tracker
-from rlf.types.events import METRICS
 
 DOCS = Path(__file__).parent
 _MADE = "<!-- Made by `make reference` from the code; edits here are lost. -->\n"
@@ -416,7 +416,8 @@ def _chat_formats() -> str:
 
 
 def _metrics_page() -> str:
-    rows = [f"| `{metric.name}` | {metric.unit} | {metric.meaning} |" for metric in METRICS]
+    metrics = yaml.safe_load(Path(__file__).with_name("metrics.yaml").read_text(encoding="utf-8"))
+    rows = ["| `{name}` | {unit} | {meaning} |".format_map(metric) for metric in metrics]
     intro = "# Metrics\n\nOf steps and evaluations, as `rlf runs show` and the JSON of a run have them.\n"
     return "\n".join([intro, "| name | unit | meaning |\n|---|---|---|", *rows])
 

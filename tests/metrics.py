@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import NamedTuple
 
-from rlf.types.events import METRICS, Metric
+import yaml
+
+
+class Metric(NamedTuple):
+    """One name, or a family of names."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+FILE = Path(__file__).parents[1] / "docs/metrics.yaml"
+METRICS = [Metric(**metric) for metric in yaml.safe_load(FILE.read_text(encoding="utf-8"))]
 
 
 def find_metric(name: str) -> Metric | None:

@@ -17,9 +17,8 @@ from rlf.spec.models import RunSpec
 from rlf.spec.schema import FILES
 from rlf.tools.kind import TOOL_KINDS
 from rlf.trackers import TRACKERS
-from rlf.types.events import METRICS
 
-from ..metrics import find_metric
+from ..metrics import METRICS, find_metric
 from ..reference import load_reference
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
