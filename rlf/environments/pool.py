@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import PrivateAttr
@@ -77,9 +76,7 @@ class WorldPool:
         self._detached, self._timers = DetachedTasks(), Timers()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Closes every world that is still open, then what they share."""
         await self._close_prepared()
         await asyncio.gather(*(episode.close() for episode in self._episodes.values()))

@@ -6,7 +6,6 @@ import asyncio
 import pickle
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from rlf.core import RlfError
@@ -74,9 +73,7 @@ class ClassProcesses:
         await self._server.get()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Ends every process."""
         await self._server.close()
 

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from uuid import uuid4
 
 from pydantic import model_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError, nearest
 from rlf.core.identity import hash_json
-from rlf.core.kinds import StrictModel
+from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.text import clean_value
 from rlf.environments.instances import equal_but_drawn, read_goal
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill, hash_state, plain_state
@@ -91,7 +90,7 @@ class McpEnv(EnvSpec):
         elif self.after is not None and self.save is None:
             words = "`after` compares states; write `save` too, the tool that shows one"
         if words:
-            raise PydanticCustomError("mcp_env", "{reason}", {"reason": words})
+            raise wrong_value(words)
         return self
 
     @property

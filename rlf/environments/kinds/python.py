@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core.callables import CallableName, blocking_calls, is_async, load_callable, source_hash
 from rlf.core.definitions import read_class, returned_keys
 from rlf.core.errors import describe_type
 from rlf.core.identity import hash_json, hash_path
+from rlf.core.kinds import wrong_value
 from rlf.environments.instances import (
     GET_REWARD,
     GRADER,
@@ -93,7 +93,7 @@ class PythonEnv(EnvSpec):
         if self.isolation is WorldIsolation.SANDBOX and not self.callable.rpartition(":")[0].endswith(".py"):
             words = "a sandbox runs one file; write `path/file.py:name`"
         if words:
-            raise PydanticCustomError("python_env", "{reason}", {"reason": words})
+            raise wrong_value(words)
         return self
 
     @property

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from rlf.core import RlfError
 from rlf.core.callables import about_to_run
 from rlf.core.identity import hash_bytes, hash_json
-from rlf.core.kinds import StrictModel
+from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.text import describe
 from rlf.environments.databases import Database, PostgresSeed, Seed, SqliteSeed, read_sqlite
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill
@@ -71,7 +70,7 @@ class SqlScore(StrictModel):
     def _is_one_of_two(self) -> Self:
         if (self.assertion is None) is (self.after is None):
             words = "a score has either `assert` or `after`; write one of them"
-            raise PydanticCustomError("sql_score", "{reason}", {"reason": words})
+            raise wrong_value(words)
         return self
 
 
@@ -111,7 +110,7 @@ class SqlEnv(EnvSpec):
         elif self.server is not None and self.database is not None and not self.database.endswith(".sql"):
             words = "a schema of `server` is made by a script `*.sql`; write one, or `template`"
         if words:
-            raise PydanticCustomError("sql_env", "{reason}", {"reason": words})
+            raise wrong_value(words)
         return self
 
     @property

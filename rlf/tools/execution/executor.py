@@ -15,7 +15,6 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from rlf.core import RlfError, nearest
@@ -173,9 +172,7 @@ class Executor:
         affordable = affordable_calls(wanted)
         return None if self._max_concurrency is None and affordable == wanted else ConcurrencyGate(affordable)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Closes every tool; never waits for a hung call."""
         await self._stack.aclose()
         if self._reward_tape is not None:

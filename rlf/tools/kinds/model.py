@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
@@ -17,6 +17,7 @@ from rlf.endpoints.openai import Completion, Images, NoAnswer, json_schema_forma
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText, unknown_names
 from rlf.tools.agent_text import DeclaredPrompt, shown_answer
+from rlf.tools.declaration import Schema
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
 from rlf.tools.results import NoSuchPart, ToolFailure, inner_deadline_s, part_at, to_text, tool_failure
 from rlf.types import Outcome, ToolOutput
@@ -51,20 +52,10 @@ class ModelTool(ToolKind):
     system: str | None = None
     """System message, as it is."""
     sampling: SamplingSpec = SamplingSpec()
-    response_schema: dict[str, Any] | None = None
+    response_schema: Schema | None = None
     """JSON Schema of the answer: the server is asked to keep to it, and an answer that breaks it is refused."""
     response: str | None = None
     """Where the result lies in an answer that is JSON, as `verdict.text`; by default all of it."""
-
-    @field_validator("response_schema")
-    @classmethod
-    def _is_a_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
-        try:
-            if schema is not None:
-                compile_schema(schema)
-        except ValueError as fault:
-            raise wrong_value(f"not a JSON Schema 2020-12: {fault}. Correct it") from fault
-        return schema
 
     @model_validator(mode="after")
     def _asks_what_the_api_takes(self) -> Self:

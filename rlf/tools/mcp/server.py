@@ -156,10 +156,9 @@ NO_ANSWER = -31_999
 """JSON-RPC error code, rlf's own, of an error that stands in for an answer; its data says what is known of it."""
 
 
-def too_large(size_bytes: int | None = None) -> str:
+def too_large(size_bytes: int) -> str:
     """Reason in the error for such a message."""
-    size = f"{size_bytes:,} bytes" if size_bytes is not None else "more bytes than that"
-    return f"the server answered with {size}; at most {MAX_MESSAGE_BYTES:,} are read"
+    return f"the server answered with {size_bytes:,} bytes; at most {MAX_MESSAGE_BYTES:,} are read"
 
 
 # RFC 6570: an operator, then names separated by commas.
