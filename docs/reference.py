@@ -30,8 +30,7 @@ from rlf.spec.facts import KeyFact, first_paragraph, key_facts, submodels
 from rlf.spec.models import RunSpec
 from rlf.spec.schema import dump_schema, model_schema
 from rlf.tools.declaration import ToolDeclaration
-from rlf.tools.faults import Faults
-from rlf.tools.kind import TOOL_KINDS, ToolKind
+from rlf.tools.kind import TOOL_KINDS, Faults, ToolKind
 from rlf.tools.mcp.listing import ToolServer
 from rlf.trackers import TRACKERS, Tracker
 

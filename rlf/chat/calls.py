@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlf.core.json_values import MAX_DEPTH, RefusedJson, decode_json, quote_short
+from rlf.core.plain_json import MAX_DEPTH, RefusedJson, decode_json, quote_short
 from rlf.types import FailureClass, ToolCall
 
 FORM = '{"name": ..., "arguments": {...}}'

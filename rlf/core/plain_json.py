@@ -1,12 +1,22 @@
-"""Frozen values as plain JSON: the form that commands print and that results give in Python."""
+"""JSON both ways: frozen values as commands print them, the values of others as text, and the one reader of data."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields, is_dataclass
-from pathlib import Path
-from typing import Any
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path, PurePath
+from typing import Any, NoReturn
+from uuid import UUID
+
+from rlf.core.errors import describe_type
+from rlf.core.text import find_half, join_halves
 
 VERSION = "1"
 """Of the envelope around what commands print."""
@@ -136,3 +146,284 @@ def _follow_pointer(reference: str, whole: Mapping[str, Any]) -> Any:
         key = part.replace("~1", "/").replace("~0", "~")
         found = found.get(key) if isinstance(found, Mapping) else None
     return found
+
+
+# Python values as JSON: what a function returns may be a model, a dataclass, a date or an enum.
+#
+# Text and bytes in UTF-8 are text. Numbers that JSON would round (`Decimal`) are text, too. A set is sorted, so that
+# the same call gives the same bytes in every process.
+
+_AS_TEXT = (UUID, PurePath, Decimal)
+_SETS = (set, frozenset)
+
+
+def json_text(value: Any) -> str:
+    """The value as JSON. Raises whatever the value's own code raises; TypeError and ValueError where it has no form."""
+    try:
+        return _ENCODE(value)
+    except TypeError:  # keys that are no text, for which `json` asks nobody
+        return _ENCODE(_with_text_keys(value))
+
+
+def plain_value(value: Any) -> Any:
+    """The stand-in for a value that `json` does not know, one level deep. Raises TypeError where nothing does."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, _AS_TEXT):
+        return str(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode()
+    if isinstance(value, _SETS):
+        return sorted(value, key=json_text)
+    if isinstance(value, deque):
+        return list(value)
+    if hasattr(type(value), "__pydantic_serializer__") or isinstance(value, timedelta):
+        from pydantic_core import to_jsonable_python
+
+        return to_jsonable_python(value, inf_nan_mode="constants")  # a model's own serializers
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if callable(getattr(type(value), "tolist", None)):  # arrays and scalars of NumPy, tensors, columns of pandas
+        return value.tolist()
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=plain_value).encode
+"""Made once: `json.dumps` makes an encoder for each call that asks for anything but its defaults."""
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_to_json_key(key): _with_text_keys(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_text_keys(child) for child in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return _with_text_keys(plain_value(value))
+
+
+def _to_json_key(key: Any) -> Any:
+    """A key as `json` takes it. Raises TypeError for one with parts, such as a tuple."""
+    if key is None or isinstance(key, str | int | float):
+        return key
+    plain = plain_value(key)
+    return plain if isinstance(plain, str) else _to_json_key(plain)
+
+
+# Values of data as JSON has them: the one reader behind every door, be it a file, a table, a text or Python.
+#
+# What JSON lacks is refused where a guess would change a question or a gold (NaN, bytes, half of a character, a key
+# twice), and written as text where there is one form for it (dates, decimals).
+
+
+class NoJsonValue(ValueError):
+    """A value that JSON does not have. The text says what it is and what to write."""
+
+
+class HoldsBytes(NoJsonValue):
+    """A value that is bytes, or has them inside."""
+
+
+def read_json(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError where it is none, NoJsonValue for what is refused."""
+    value, repeated = parse_json(text)
+    if repeated:
+        raise NoJsonValue(f"the key {next(iter(repeated))!r} is written more than once in one object. Write it once.")
+    return json_value(value)
+
+
+def parse_json(text: str) -> tuple[Any, Counter[str]]:
+    """The value as Python reads it, and in how many objects of it each key stands more than once. Raises ValueError."""
+    repeated: Counter[str] = Counter()
+
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            repeated.update(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        return found
+
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=build)
+    except RecursionError as error:
+        raise NoJsonValue("it is nested too deeply") from error
+    return value, repeated
+
+
+def json_value(value: Any) -> Any:
+    """A value of Python, NumPy or Arrow as JSON has it: lists, mappings with text as keys, text, numbers.
+
+    A number of fewer bits than Python's is the shortest one that it stands for: 0.1 for the float32 next to it.
+
+    Raises:
+        NoJsonValue: JSON has no such value.
+    """
+    kind = type(value)
+    if value is None or kind is bool or kind is int:
+        return value
+    if kind is str:
+        return _read_text(value)
+    if kind is float:
+        return _read_float(value)
+    try:
+        if kind is dict or isinstance(value, Mapping):
+            return _read_mapping(value)
+        if kind is list or isinstance(value, list | tuple):
+            return [json_value(item) for item in value]
+    except RecursionError:
+        raise NoJsonValue("it is nested too deeply. Flatten it.") from None
+    return _read_other(value)
+
+
+def _read_text(text: str) -> str:
+    half = find_half(text)
+    if half is None:
+        return join_halves(text)
+    shown = ascii(next(char for char in join_halves(text) if "\ud800" <= char <= "\udfff"))
+    raise NoJsonValue(f"{shown} is half of a character (a surrogate). Write both halves, or remove it.")
+
+
+def _read_float(number: float) -> float:
+    if not math.isfinite(number):
+        raise NoJsonValue(f"got {_CONSTANTS[str(number)]}, which JSON does not have. Write a number, or null.")
+    return number
+
+
+_CONSTANTS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def _read_mapping(value: Mapping[Any, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        if not isinstance(key, str | int) or isinstance(key, bool):
+            raise NoJsonValue(f"got the key {key!r:.40}; keys are text. Write it as text.")
+        name = _read_text(key) if type(key) is str else str(json_value(key))
+        if name in found:
+            raise NoJsonValue(f"the key {name!r} stands more than once in one object. Write it once.")
+        found[name] = json_value(item)
+    return found
+
+
+def _read_other(value: Any) -> Any:
+    """A value of a class that JSON does not know."""
+    if isinstance(value, str):
+        return _read_text(str.__str__(value))
+    if isinstance(value, bytes | bytearray | memoryview):
+        size = len(bytes(value))
+        raise HoldsBytes(
+            f"got {size} bytes, which JSON does not have. Write text; a column of images is named by `images`."
+        )
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value) if value.is_finite() else _read_float(float(value))
+    if isinstance(value, UUID | PurePath):
+        return str(value)
+    if hasattr(type(value), "dtype") and callable(getattr(value, "tolist", None)):
+        if getattr(value, "ndim", 0):
+            return [json_value(item) for item in value]
+        plain = value.item() if hasattr(value, "item") else value.tolist()
+        return json_value(short_float(value) if type(plain) is float and value.dtype.itemsize < 8 else plain)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return _read_float(float(value))
+    raise NoJsonValue(f"got {describe_type(value)}, which JSON does not have. Write text, numbers, lists or objects.")
+
+
+def short_float(value: Any) -> float:
+    """The number that a float of 16 or 32 bits of NumPy stands for: the shortest that rounds to it, or the whole one.
+
+    Digits that are not needed to tell it from its neighbours are zeros in the shortest: 65500 for 65504.
+    """
+    exact = float(value)
+    return exact if exact.is_integer() else float(str(value))
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise NoJsonValue(f"got {constant}, which JSON does not have")
+
+
+# JSON as the standard has it: no NaN, no number beyond a float, no key twice, no half of a surrogate pair.
+
+MAX_DEPTH = 64
+"""Levels of nesting that a value may have: far below what would exhaust the stack anywhere downstream."""
+
+
+class RefusedJson(ValueError):
+    """JSON as Python reads it, but not JSON as the standard has it."""
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise RefusedJson(f"duplicate key {quote_short(next(key for key in keys if keys.count(key) > 1))}")
+    return table
+
+
+def _parse_finite(literal: str) -> float:
+    number = float(literal)
+    if not math.isfinite(number):
+        raise RefusedJson(f"the number {quote_short(literal)} is too large")
+    return number
+
+
+def _refuse_strict_constant(literal: str) -> None:
+    raise RefusedJson(f"{literal} is not JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_refuse_duplicates, parse_float=_parse_finite, parse_constant=_refuse_strict_constant
+)
+
+
+def decode_json(text: str, start: int = 0) -> tuple[Any, int]:
+    """The JSON value at `start`, and where it ends.
+
+    Raises:
+        json.JSONDecodeError: there is no JSON.
+        RefusedJson: it is what the standard does not have, or nested too deep.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except (json.JSONDecodeError, RefusedJson):
+        raise
+    except ValueError as fault:
+        raise RefusedJson("a number has too many digits") from fault
+    except RecursionError as fault:
+        raise RefusedJson(f"it is nested deeper than {MAX_DEPTH} levels") from fault
+    if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH and _measure_depth(value) > MAX_DEPTH:
+        raise RefusedJson(f"it is nested deeper than {MAX_DEPTH} levels")
+    if not _is_unicode(value, text, start, end):
+        raise RefusedJson("it holds half of a surrogate pair")
+    return value, end
+
+
+def quote_short(text: str) -> str:
+    """A quoted word for a message, cut and with nothing that breaks a line."""
+    return json.dumps(text if len(text) <= 24 else text[:24] + "...")
+
+
+def _measure_depth(value: Any) -> int:
+    """Levels of nesting, counted level by level so that no depth exhausts the stack."""
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
+    return depth
+
+
+def _is_unicode(value: Any, text: str, start: int, end: int) -> bool:
+    """Whether every string can be encoded; only escapes and raw surrogates can make one that cannot."""
+    source = text[start:end]
+    if source.isascii() and "\\u" not in source:
+        return True
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -13,8 +13,7 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
 
-from rlf.core.json_values import decode_json
-from rlf.core.plain_json import expanded
+from rlf.core.plain_json import decode_json, expanded
 
 Path = tuple[str | int, ...]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.core import nearest
-from rlf.core.json_values import NoJsonValue, read_json
+from rlf.core.plain_json import NoJsonValue, read_json
 from rlf.data.files import Row
 from rlf.data.names import TEMPLATE_SUFFIXES
 

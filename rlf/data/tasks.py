@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from rlf.core import Fault, Place, SpecError, hash_bytes, hash_json, nearest
 from rlf.core.images import read_image_file
-from rlf.core.json_values import NoJsonValue, read_json
+from rlf.core.plain_json import NoJsonValue, read_json
 from rlf.data.columns import ColumnTemplate, ColumnTemplateFault, cell, missing_column, tools_of_row
 from rlf.data.files import Row, fail, read_values, shown_name
 from rlf.data.images import with_images

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, Protocol, TextIO, cast
 
 from rlf.core import RlfError, nearest
 from rlf.core.callables import is_async
-from rlf.core.json_values import read_json
+from rlf.core.plain_json import read_json
 from rlf.core.text import describe
 from rlf.environments.kind import Step, World, hash_state
 from rlf.tools.execution.detached import CancelledItself

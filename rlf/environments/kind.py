@@ -17,9 +17,9 @@ from pydantic import Field, PrivateAttr
 from rlf.core import Registry, RlfError
 from rlf.core.callables import NotRun
 from rlf.core.identity import hash_bytes
-from rlf.core.json_text import json_text
 from rlf.core.kinds import Kind, StrictModel
 from rlf.core.meter import Meter
+from rlf.core.plain_json import json_text
 from rlf.core.text import clean
 from rlf.tools.kind import Limits
 from rlf.types import Task, ToolCall, ToolDescription, Turn

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from pydantic import Field, ValidationError, field_validator
 
 from rlf.core import Fault, Place, RlfError, SpecError
-from rlf.core.json_values import NoJsonValue, json_value
 from rlf.core.kinds import StrictModel, wrong_value
+from rlf.core.plain_json import NoJsonValue, json_value
 from rlf.types import (
     CallRecord,
     FailureClass,

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Any, NamedTuple, TypeAlias
 
-from rlf.core.json_values import read_json
+from rlf.core.plain_json import read_json
 from rlf.core.redact import fold
 from rlf.rewards.normalization import Normalization, holds, normalize
 from rlf.types import CallRecord, Outcome, Trajectory

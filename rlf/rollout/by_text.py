@@ -31,7 +31,7 @@ from rlf.rollout.rollout import (
     with_observation,
 )
 from rlf.tools.agent_text import TextCalls, read_call, show_results
-from rlf.tools.faults import Faults
+from rlf.tools.kind import Faults
 from rlf.types import (
     CallRecord,
     FailureClass,

@@ -1,4 +1,4 @@
-"""Disturbances of tools and worlds, as `rlf.tools.faults` declares them.
+"""Disturbances of tools and worlds, as `rlf.tools.kind` declares them.
 
 They stand between the loop and the tools, so that tools and worlds are disturbed alike, and what is carried out and
 recorded has the declared names: rewards, golds and worlds see what they always see. What a trajectory meets is drawn
@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlf.core.identity import hash_json
-from rlf.tools.faults import Faults
+from rlf.tools.kind import Faults
 from rlf.types.tool import Outcome, ToolCall, ToolDescription, ToolResult
 
 _VERSION = "2"

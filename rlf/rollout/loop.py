@@ -33,7 +33,7 @@ from rlf.rollout.rollout import (
     version_changes,
     with_observation,
 )
-from rlf.tools.faults import Faults
+from rlf.tools.kind import Faults
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
 from rlf.types.trajectory import CallRecord, ParseFailure, Repair, StopReason, Trajectory, Turn

@@ -21,7 +21,7 @@ from rlf.rewards.term import Success, Term
 from rlf.spec.agent import AgentSpec
 from rlf.spec.engines import EngineSpec, default_engine
 from rlf.tools.declaration import ToolDeclaration
-from rlf.tools.faults import Faults
+from rlf.tools.kind import Faults
 from rlf.trackers import Tracker
 from rlf.types import FailureClass, ToolDescription
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.error import HTTPError, URLError
 
 from rlf.core.errors import describe_type
-from rlf.core.json_text import json_text
+from rlf.core.plain_json import json_text
 from rlf.core.text import MAX_FAULT_CHARS, class_names, clean, describe, size_bytes
 from rlf.tools.kind import CallContext, Limits
 from rlf.types import Image, Outcome, ToolOutput

@@ -23,7 +23,7 @@ from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import ChatPolicy, RolloutLimits
 from rlf.tools.execution.cache import Tape
 from rlf.tools.execution.executor import Executor
-from rlf.tools.faults import Faults
+from rlf.tools.kind import Faults
 from rlf.types.events import Notice
 from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored

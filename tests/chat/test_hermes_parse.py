@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlf.core.json_values import MAX_DEPTH
+from rlf.core.plain_json import MAX_DEPTH
 from rlf.types import FailureClass, ParseFailure, ToolCall
 
 GOOD = '<tool_call>\n{"name": "search", "arguments": {"query": "Vell"}}\n</tool_call>'

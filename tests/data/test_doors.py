@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from rlf.core import SpecError
-from rlf.core.json_values import NoJsonValue, json_value, read_json
+from rlf.core.plain_json import NoJsonValue, json_value, read_json
 from rlf.data import load_tasks
 from rlf.data.files import read_hub, read_values
 

@@ -22,7 +22,7 @@ from rlf.rollout.scripted import ScriptedPolicy
 from rlf.runs.plans import check_spec
 from rlf.spec import load_spec
 from rlf.tools.agent_text import AUTO, TextCalls
-from rlf.tools.faults import Faults
+from rlf.tools.kind import Faults
 from rlf.training.harness import build_harness
 from rlf.types import Message, Outcome, Sampling, StopReason, Task, ToolCall, ToolDescription
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from rlf.apps.imports.python import read_module
 from rlf.apps.tools.examples import drill, run_samples
 from rlf.chat.examples import read_value, readings_of, tools_of_template
-from rlf.core.json_text import json_text
+from rlf.core.plain_json import json_text
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.kinds.python import PythonTool
 from rlf.tools.python.parameters import adapt

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlf.chat.marks import ParsedTurn
 from rlf.core.errors import RlfError
-from rlf.core.json_values import json_value
+from rlf.core.plain_json import json_value
 from rlf.data.tasks import read_message
 from rlf.python.specs import as_command
 from rlf.python.tools import Tool

@@ -20,7 +20,7 @@ from rlf.apps.peers.workers import ftrl_tools
 from rlf.core import RlfError
 from rlf.core.errors import describe_type
 from rlf.core.identity import MIN_BYTES, hash_bytes, hash_json, remember, stamp_file
-from rlf.core.json_values import read_json
+from rlf.core.plain_json import read_json
 from rlf.data.source import read_rows
 from rlf.environments.instances import UNFIT
 from rlf.environments.kind import ANY_ARGUMENTS, DOCUMENTS, EnvSpec, MakeWorld, Step, World, read_document

@@ -28,7 +28,7 @@ from rlf.core.meter import Meter
 from rlf.endpoints.openai import TokenLogprob, json_schema_format
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.processes.child import supervised
-from rlf.rewards.judging.reply import UnreadableReply
+from rlf.rewards.judging.prompts import UnreadableReply
 from rlf.rewards.judging.settings import Cache, Judging, Serve
 from rlf.types import ScoreUsage
 

@@ -17,14 +17,20 @@ from rlf.rewards.judging.drift import Watchman
 from rlf.rewards.judging.panel import Panel, Question, Reply, Votes
 from rlf.rewards.judging.prompts import (
     FencedTemplate,
+    UnreadableReply,
     candidate_values,
+    expected,
     gold_values,
     images_of,
+    json_object,
+    ranking_of,
     reply_text,
+    score_of,
     system_text,
+    tagged,
     task_values,
+    whole_number,
 )
-from rlf.rewards.judging.reply import UnreadableReply, expected, json_object, ranking_of, score_of, tagged, whole_number
 from rlf.rewards.judging.settings import Combine, Compare, Judging, Read
 from rlf.rewards.term import Scoring, Verdict
 from rlf.types import Image, ScoreUsage, Trajectory

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal
 import jsonschema_rs
 from pydantic import ConfigDict, Field, field_validator
 
-from rlf.core.json_values import read_json
 from rlf.core.kinds import wrong_value
+from rlf.core.plain_json import read_json
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory

@@ -17,7 +17,7 @@ from pydantic import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from rlf.core import RlfError, nearest
-from rlf.core.json_text import json_text
+from rlf.core.plain_json import json_text
 from rlf.core.readings import Readings
 from rlf.core.text import clean
 from rlf.tools.python.parameters import NO_DEFAULT, Argument, CallSignature, documentation, read_signature

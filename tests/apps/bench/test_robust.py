@@ -8,7 +8,7 @@ from rlf.apps.bench.robust import CLASSES, UNDISTURBED, robust, table_of
 from rlf.apps.bench.run import TrialOptions
 from rlf.core.errors import RlfError
 from rlf.runs.place import open_reader
-from rlf.tools.faults import Faults
+from rlf.tools.kind import Faults
 
 SEARCH = Path(__file__).parents[3] / "specs" / "search.yaml"
 
