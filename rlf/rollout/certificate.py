@@ -41,6 +41,7 @@ _MAX_PARALLEL = 3
 _THOUGHT = "The river first: río 中."
 _RESULTS = ("The town is Vell.", "", "río Orr\n\n 中文 \U0001f600 ", '{"a": [1, "b"]}')
 _HUGE = "The river Orr rises in the hills. " * 200
+_PLAIN = ChatPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,12 @@ class _Played:
     trajectory: Trajectory
     policy: ScriptedPolicy
     script: Sequence[WrittenTurn]
+    tools: tuple[ToolDescription, ...]
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The prompt's."""
+        return self.trajectory.task.messages
 
 
 def certify(
@@ -96,9 +103,8 @@ def certify(
     hostile_texts = list(_hostile_texts(chat, tools))
     hostile = (*before, Message("user", hostile_texts[0]))
     script = list(_hostile_script(chat, tools, len(hostile_texts)))
-    attacked = _play_conversation(
-        chat, tools, hostile, script, hostile_texts, stop_after_call=bool(chat.call_ends and tools)
-    )
+    handling = ChatPolicy(stop_after_call=bool(chat.call_ends and tools))
+    attacked = _play_conversation(chat, tools, hostile, script, hostile_texts, handling)
     failed = _play_conversation(chat, tools, question, [WrittenTurn(""), _answer_turn(chat)], _RESULTS)
     conversations = [plain, attacked, failed]
     if speaks:
@@ -119,10 +125,10 @@ def certify(
         )
     every = [played.trajectory for played in conversations]
     if named and history is HistoryPolicy.FORK:
-        every.append(_certify_forks(chat, tools, question, plain.script, named).trajectory)
+        every.append(_certify_forks(chat, plain, named))
     if when_full is not None:
         certify_full = _certify_contexts if when_full is WhenFull.DROP_RESULTS else _certify_summaries
-        every.append(certify_full(chat, tools, plain, is_comparable=not named and not chat.by_name))
+        every.append(certify_full(chat, plain, is_comparable=not named and not chat.by_name))
     return Certificate(
         format=name,
         num_turns=sum(len(trajectory.turns) for trajectory in every),
@@ -135,49 +141,34 @@ def certify(
     )
 
 
-def _certify_forks(
-    chat: ChatFormat,
-    tools: tuple[ToolDescription, ...],
-    question: tuple[Message, ...],
-    script: Sequence[WrittenTurn],
-    named: tuple[str, ...],
-) -> _Played:
+def _certify_forks(chat: ChatFormat, plain: _Played, named: tuple[str, ...]) -> Trajectory:
     """Plays with forks: each context is what the template shows the model before its turn, token by token old ones."""
     if named != (DROPS_THINKING,):
         raise CheckError(
             f"chat.history: fork: {'; '.join(named)}; only dropped thinking can be followed. Write "
             "`chat: {history: keep}`, or use another template."
         )
-    played = _play_conversation(chat, tools, question, script, _RESULTS, forks=True)
-    _check_tokens(played)
-    _check_readings(chat, played)
-    spoken = _spoken_turns(chat, played)
-    for number, request in enumerate(played.policy.requests[1:], start=1):
-        seen = chat.decode(request.tokens)
-        if not is_shown(chat, played.trajectory.task.messages, spoken[:number], tools, seen):
+    played = _play_again(chat, plain, plain.script, _RESULTS, ChatPolicy(forks=True))
+    messages, spoken = plain.messages, _spoken_turns(chat, played)
+    for number, seen in enumerate(_contexts(chat, played), start=1):
+        if not is_shown(chat, messages, spoken[:number], plain.tools, seen):
             raise CheckError(
                 f"chat.history: fork: before turn {number + 1} the model would see {seen[-200:]!r}, which the template "
                 "does not render. Write `chat: {history: keep}`."
             )
-    return played
+    return played.trajectory
 
 
-def _certify_contexts(
-    chat: ChatFormat, tools: tuple[ToolDescription, ...], plain: _Played, *, is_comparable: bool
-) -> Trajectory:
+def _certify_contexts(chat: ChatFormat, plain: _Played, *, is_comparable: bool) -> Trajectory:
     """Plays with a context for each turn: the template shows the same to a model whose old results are left out."""
-    messages = tuple(plain.trajectory.task.messages)
     full = ContextLimit(limit=8, keep_last=1)
-    played = _play_conversation(chat, tools, messages, plain.script, (_HUGE,), context=full)
-    _check_tokens(played)
-    _check_readings(chat, played)
+    played = _play_again(chat, plain, plain.script, (_HUGE,), ChatPolicy(context=full))
     spoken = _spoken_turns(chat, played)
-    for number, request in enumerate(played.policy.requests[2:] if tools else (), start=2):
-        seen = chat.decode(request.tokens)
+    for number, seen in enumerate(_contexts(chat, played) if plain.tools else (), start=1):
         bare = [replace(turn, results=(LEFT_OUT,) * len(turn.results)) for turn in spoken[: number - 1]]
         shown = [*bare, spoken[number - 1]]
         if seen.count(_HUGE.strip()) != len(shown[-1].results) or (
-            is_comparable and not is_shown(chat, messages, shown, tools, seen)
+            is_comparable and not is_shown(chat, plain.messages, shown, plain.tools, seen)
         ):
             raise CheckError(
                 f"rollout.context: before turn {number + 1} the model would see {seen[-200:]!r}, where the results of "
@@ -186,32 +177,43 @@ def _certify_contexts(
     return played.trajectory
 
 
-def _certify_summaries(
-    chat: ChatFormat, tools: tuple[ToolDescription, ...], plain: _Played, *, is_comparable: bool
-) -> Trajectory:
+def _certify_summaries(chat: ChatFormat, plain: _Played, *, is_comparable: bool) -> Trajectory:
     """Plays with a summary after each turn: the template shows the same to a model that is asked for it, or has it."""
-    summary, messages = _answer_turn(chat), tuple(plain.trajectory.task.messages)
+    summary = _answer_turn(chat)
     *calling, last = plain.script
     full = ContextLimit(limit=8, when_full=WhenFull.SUMMARIZE, keep_last=1)
     script = [*(turn for each in calling for turn in (each, summary)), last]
-    played = _play_conversation(chat, tools, messages, script, _RESULTS, context=full)
-    _check_tokens(played)
-    _check_readings(chat, played)
+    played = _play_again(chat, plain, script, _RESULTS, ChatPolicy(context=full))
     spoken = _spoken_turns(chat, played)[::2]
-    begun = with_observation(messages, f"{SUMMARY} {summary.answer}")
-    for number, request in enumerate(played.policy.requests[1:], start=1):
+    begun = with_observation(plain.messages, f"{SUMMARY} {summary.answer}")
+    for number, seen in enumerate(_contexts(chat, played), start=1):
         num_played, is_asked = divmod(number, 2)
         shown = spoken[max(0, num_played - 1) : num_played + is_asked]
         if is_asked:
             *others, text = shown[-1].results
             shown[-1] = replace(shown[-1], results=(*others, f"{text}\n\n{ASKS}"))
-        seen = chat.decode(request.tokens)
-        if is_comparable and not is_shown(chat, messages if number == 1 else begun, shown, tools, seen):
+        messages = plain.messages if number == 1 else begun
+        if is_comparable and not is_shown(chat, messages, shown, plain.tools, seen):
             raise CheckError(
                 f"rollout.context: before turn {number + 1} the model would see {seen[-200:]!r}, which its template "
                 "does not show where a summary is asked for or given. Write when_full: drop_results."
             )
     return played.trajectory
+
+
+def _play_again(
+    chat: ChatFormat, plain: _Played, script: Sequence[WrittenTurn], results: Sequence[str], handling: ChatPolicy
+) -> _Played:
+    """Plays a conversation's question with other contexts."""
+    played = _play_conversation(chat, plain.tools, plain.messages, script, results, handling)
+    _check_tokens(played)
+    _check_readings(chat, played)
+    return played
+
+
+def _contexts(chat: ChatFormat, played: _Played) -> list[str]:
+    """What the model saw before each turn after the first."""
+    return [chat.decode(request.tokens) for request in played.policy.requests[1:]]
 
 
 def _plain_script(
@@ -280,15 +282,11 @@ def _play_conversation(
     messages: tuple[Message, ...],
     script: Sequence[WrittenTurn],
     results: Sequence[str],
-    *,
-    stop_after_call: bool = False,
-    forks: bool = False,
-    context: ContextLimit | None = None,
+    handling: ChatPolicy = _PLAIN,
 ) -> _Played:
-    handling = ChatPolicy(stop_after_call=stop_after_call, forks=forks, context=context)
     task = Task("certificate", messages)
     trajectory, policy = asyncio.run(play_written(chat, tools, task, script, results, handling=handling))
-    return _Played(trajectory, policy, script)
+    return _Played(trajectory, policy, script, tools)
 
 
 def _check(chat: ChatFormat, played: _Played) -> None:

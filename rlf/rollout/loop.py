@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, repeat
 
 from rlf.chat.format import ChatFormat
-from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY, without_thinking
+from rlf.chat.history import ASKS
 from rlf.chat.marks import ParsedTurn
-from rlf.chat.policy import FailurePolicy, RepairPolicy, WhenFull
-from rlf.chat.repair import repaired
+from rlf.chat.policy import FailurePolicy, WhenFull
+from rlf.rollout.contexts import Contexts
 from rlf.rollout.disturbed import Disturbed
 from rlf.rollout.rollout import (
     NOT_RUN,
@@ -36,7 +35,7 @@ from rlf.rollout.rollout import (
 from rlf.tools.kind import Faults
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
-from rlf.types.trajectory import CallRecord, ParseFailure, Repair, StopReason, Trajectory, Turn
+from rlf.types.trajectory import CallRecord, StopReason, Trajectory, Turn
 from rlf.types.world import WorldFailure, Worlds, WorldStep, shown_tools
 
 _DEFAULT = ChatPolicy()
@@ -115,6 +114,7 @@ class _Play:
             self.disturbed = Disturbed(setting.faults, rollout.task.id, self.tools)
             self.tools = self.disturbed.tools
             self.chat = setting.chat.with_tools(self.tools)
+        self.handling = setting.handling
         self.messages = rollout.task.messages
         """The prompt's, with what the world says first."""
         self.images = list(rollout.task.images)
@@ -124,8 +124,8 @@ class _Play:
         self.world = None if setting.worlds is None else setting.worlds.open(rollout.id, rollout.task)
         self.turns: list[Turn] = [] if self.prefix is None else [*self.prefix.turns]
         self.num_prefix_turns = len(self.turns)
-        self.summaries: list[int] = []
-        """Turns that are summaries, by their number; a prefix has none, for nothing is observed after one."""
+        self.contexts: Contexts | None = None
+        """Where the next turn's context begins; None: it is all that was before."""
         self.num_calls = 0
         self.num_sampled = 0
         self.num_failed_turns = 0
@@ -156,6 +156,8 @@ class _Play:
             self.messages = with_observation(self.messages, observation)
         except WorldFailure as failure:
             stop = self._break(failure)
+        if self.handling.forks or self.handling.context is not None:
+            self.contexts = Contexts(self.chat, self.handling, self.messages, self.tools)
         if self.prefix is None:
             self.record = TokenRecord(self.chat.prompt(self.messages, self.tools))
             return stop
@@ -245,20 +247,22 @@ class _Play:
 
     async def _turn(self) -> StopReason | None:
         """Plays one turn; None when the trajectory continues."""
-        fresh = self._fork()
+        context = None if self.contexts is None else self.contexts.next(self.turns, self.record)
+        if context is not None:
+            self.record.fork(context)
         left = self.limits.max_total_tokens - self.record.segment_size
         budget = left if self.limits.max_new_tokens is None else min(left, self.limits.max_new_tokens)
         if budget <= 0:
             return StopReason.LENGTH
         started = time.perf_counter()
         start = len(self.record)
-        is_summary = bool(self.turns) and self._is_asked(self.turns[-1])
+        is_summary = self.contexts is not None and self.contexts.is_asked(self.turns, self.record)
         # The segment and not all tokens: a fork leaves out text that the turn under way does not follow.
         self.chat = self.chat.after(self.record.segment)
-        sample = await self._sample_turn(budget, fresh=fresh)
+        sample = await self._sample_turn(budget, fresh=context is not None)
         self.record.act(sample.tokens, sample.logprobs)
         text = self.chat.decode(sample.tokens)
-        parsed, repairs = self._read(text, truncated=sample.finish is Finish.LENGTH)
+        parsed, repairs = self.handling.read(self.chat, text, truncated=sample.finish is Finish.LENGTH)
         turn = Turn(
             start=start,
             end=len(self.record),
@@ -267,28 +271,15 @@ class _Play:
             failures=parsed.failures,
             sample_s=time.perf_counter() - started,
             repairs=repairs,
-            num_penalised=len(self._failures_with(parsed, FailurePolicy.PENALISE)),
+            num_penalised=len(self.handling.failures_with(parsed, FailurePolicy.PENALISE)),
             versions=tuple(version_changes(start, sample.versions)),
         )
-        if not is_summary:
+        if self.contexts is None or not is_summary:
             return await self._act_on(parsed, turn, sample)
         # Whatever a summary holds, a call too, is text for the next context.
-        self.summaries.append(len(self.turns))
+        self.contexts.summaries.append(len(self.turns))
         self.turns.append(replace(turn, failures=(), repairs=(), num_penalised=0))
         return StopReason.MAX_TURNS if len(self.turns) >= self.limits.max_turns else None
-
-    def _read(self, text: str, *, truncated: bool) -> tuple[ParsedTurn, tuple[Repair, ...]]:
-        parsed = self.chat.parse(text, truncated=truncated)
-        if self.setting.handling.repair is RepairPolicy.NONE or not parsed.failures:
-            return parsed, ()
-        return repaired(self.chat, text, parsed, truncated=truncated)
-
-    def _failures_with(self, parsed: ParsedTurn, policy: FailurePolicy) -> list[ParseFailure]:
-        """The turn's failures that a policy follows; what stands beside an answer is met with nothing."""
-        if not parsed.failures:
-            return []
-        failures = [item for item in parsed.observed if isinstance(item, ParseFailure)]
-        return [failure for failure in failures if self.setting.handling.reply(failure) is policy]
 
     async def _act_on(self, parsed: ParsedTurn, turn: Turn, sample: Sample) -> StopReason | None:
         """Answers, or invokes the calls and feeds back what they return."""
@@ -361,77 +352,12 @@ class _Play:
             self.num_failed_turns += 1
         if sample.finish is Finish.LENGTH:
             return StopReason.LENGTH
-        if self._failures_with(parsed, FailurePolicy.END):
+        if self.handling.failures_with(parsed, FailurePolicy.END):
             return StopReason.PARSE_FAILURE
         if self.num_failed_turns > self.limits.max_parse_failures:
             return StopReason.PARSE_FAILURE_LIMIT
         is_last = self.rollout.is_single_turn or len(self.turns) + 1 >= self.limits.max_turns
         return StopReason.MAX_TURNS if is_last else None
-
-    def _fork(self) -> bool:
-        """Begins a new segment where the next turn's context leaves out what the last one had; whether it does."""
-        forks, full = self.setting.handling.forks, self.setting.handling.context
-        if not self.turns or (not forks and full is None):
-            return False
-        is_after_summary = self.summaries[-1:] == [len(self.turns) - 1]
-        context = self._context(0) if forks or is_after_summary else self.record.segment
-        if full is not None and full.when_full is WhenFull.DROP_RESULTS and len(context) > full.limit:
-            context = self._context(len(self.turns) - full.keep_last)
-        if context == self.record.segment:
-            return False
-        self.record.fork(context)
-        return True
-
-    def _context(self, num_bare: int) -> list[int]:
-        """The next turn's prompt, the first turns without their results.
-
-        From the first prompt or the last summary on, not from the last segment: what an earlier fork left out is left
-        out again.
-        """
-        tokens, (prompt, played) = self.record.tokens, self._beginning()
-        first = self.summaries[-1] + 1 if self.summaries else 0
-        for number, turn in enumerate(self.turns[first:], first):
-            seen = tokens[turn.end : turn.observation_end]
-            if number < num_bare and turn.calls:
-                seen = min(seen, self._answered(turn, repeat(LEFT_OUT)), key=len)
-            played.append((tokens[turn.start : turn.end], seen))
-        if self.setting.handling.forks:
-            return without_thinking(self.setting.chat, prompt, played)
-        return [*prompt, *chain.from_iterable(chain.from_iterable(played))]
-
-    def _beginning(self) -> tuple[list[int], list[tuple[list[int], list[int]]]]:
-        """The first prompt, or the one with the last summary, and the turns before that which stay beside it."""
-        full, tokens = self.setting.handling.context, self.record.tokens
-        if full is None or not self.summaries:
-            return tokens[: self.turns[0].start], []
-        *before, turn = [self.turns[number] for number in range(self.summaries[-1] + 1)]
-        self.chat = self.chat.after(tokens[: turn.start])
-        said = self._read(turn.text, truncated=False)[0].answer
-        words = f"{SUMMARY} {turn.text if said is None else said}"
-        kept = [turn for number, turn in enumerate(before) if number not in self.summaries]
-        last = kept[len(kept) - full.keep_last if full.keep_last < len(kept) else 0 :]
-        played = [(tokens[turn.start : turn.end], self._answered(turn)) for turn in last]
-        return self.chat.prompt(with_observation(self.messages, words), self.tools), played
-
-    def _is_asked(self, turn: Turn) -> bool:
-        """Whether what a turn was answered ends with the request of a summary. The tokens say so, a prefix's too."""
-        full = self.setting.handling.context
-        if full is None or full.when_full is not WhenFull.SUMMARIZE:
-            return False
-        seen = self.chat.decode(self.record.tokens[turn.end : turn.observation_end])
-        # A result may hold the request's own words: they count only beyond those of the observation without a request.
-        return ASKS in seen and seen.count(ASKS) > self.chat.decode(self._answered(turn)).count(ASKS)
-
-    def _answered(self, turn: Turn, results: Iterable[str] | None = None) -> list[int]:
-        """An observation without a request, with other results if given; corrections and a world's words stay."""
-        self.chat = self.chat.after(self.record.tokens[: turn.start])
-        closed = self.record.tokens[turn.end - 1] in self.chat.stop_token_ids
-        given = (record.result.text for record in turn.calls) if results is None else iter(results)
-        if turn.world is not None and turn.world.reply is not None:
-            return self.chat.user_turn(turn.world.reply, closed=closed, turn=turn.text)
-        observed = self._read(turn.text, truncated=False)[0].observed
-        texts = [item.message if isinstance(item, ParseFailure) else next(given) for item in observed]
-        return self.chat.observation(texts, closed=closed, turn=turn.text)
 
     async def _sample_turn(self, max_tokens: int, *, fresh: bool) -> Sample:
         """Samples to the end of a turn: past the end of a call's tag where that stands inside a string or thinking."""
@@ -446,7 +372,7 @@ class _Play:
     def _is_inside(self, sample: Sample) -> bool:
         """Whether sampling stopped at a string that ends calls where no call ends."""
         chat = self.chat
-        if not self.setting.handling.stop_after_call or sample.finish is Finish.LENGTH:
+        if not self.handling.stop_after_call or sample.finish is Finish.LENGTH:
             return False
         return sample.tokens[-1] not in chat.stop_token_ids and not chat.is_after_call(chat.decode(sample.tokens))
 
@@ -508,7 +434,7 @@ class _Play:
 
     def _feed(self, render: Callable[[str], list[int]]) -> StopReason | None:
         """Puts an observation down where it leaves room for another turn, with a request where the context is full."""
-        observation, full, size = render(""), self.setting.handling.context, self.record.segment_size
+        observation, full, size = render(""), self.handling.context, self.record.segment_size
         if full and full.when_full is WhenFull.SUMMARIZE and size + len(observation) > full.limit:
             observation = render(f"\n\n{ASKS}")
         # `>=`: an observation that fills the context to its last token leaves none to sample.

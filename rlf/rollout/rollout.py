@@ -9,11 +9,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rlf.chat.format import ChatFormat
+from rlf.chat.marks import ParsedTurn
 from rlf.chat.policy import ContextLimit, FailurePolicy, RepairPolicy
+from rlf.chat.repair import repaired
 from rlf.core.images import read_image_file
 from rlf.types.task import Message, Task
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
-from rlf.types.trajectory import CallRecord, FailureClass, ParseFailure, Trajectory, Turn
+from rlf.types.trajectory import CallRecord, FailureClass, ParseFailure, Repair, Trajectory, Turn
 from rlf.types.world import Episode
 
 # The growing token record of one trajectory: the mask is right by construction.
@@ -96,6 +99,20 @@ class ChatPolicy:
     def reply(self, failure: ParseFailure) -> FailurePolicy:
         """The consequence of one failure."""
         return self.failures.get(failure.kind, self.otherwise)
+
+    def read(self, chat: ChatFormat, text: str, *, truncated: bool) -> tuple[ParsedTurn, tuple[Repair, ...]]:
+        """What a turn's text holds, and what was repaired in it."""
+        parsed = chat.parse(text, truncated=truncated)
+        if self.repair is RepairPolicy.NONE or not parsed.failures:
+            return parsed, ()
+        return repaired(chat, text, parsed, truncated=truncated)
+
+    def failures_with(self, parsed: ParsedTurn, policy: FailurePolicy) -> list[ParseFailure]:
+        """The turn's failures that a policy follows; what stands beside an answer is met with nothing."""
+        if not parsed.failures:
+            return []
+        failures = [item for item in parsed.observed if isinstance(item, ParseFailure)]
+        return [failure for failure in failures if self.reply(failure) is policy]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from rlf.core import CheckError, SpecError
 from rlf.reports.trajectory import show_links
 from rlf.rollout import Prefix
 from rlf.rollout.certificate import certify
+from rlf.rollout.contexts import Contexts
 from rlf.rollout.rollout import ChatPolicy
 from rlf.runs.plans import check_spec
 from rlf.types import Outcome, StopReason, ToolResult
@@ -188,29 +189,21 @@ def test_every_format_shows_a_summary_and_its_request_as_its_template_does(name)
 
 
 def test_a_certificate_finds_results_that_stay(chat, monkeypatch):
-    from rlf.rollout import loop
-
-    answered = loop._Play._answered
-
-    def with_results(self, turn, results=None):
-        return answered(self, turn, [record.result.text for record in turn.calls])
-
-    monkeypatch.setattr(loop._Play, "_answered", with_results)
+    answered = Contexts._answered
+    monkeypatch.setattr(Contexts, "_answered", lambda self, turn, record, results=None: answered(self, turn, record))
     with pytest.raises(CheckError, match=r"rollout\.context: before turn 3"):
         certify(chat, "hermes", TOOLS, when_full=WhenFull.DROP_RESULTS)
 
 
 def test_a_certificate_finds_a_request_that_stays_after_its_summary(chat, monkeypatch):
-    from rlf.rollout import loop
+    def as_it_was(self, turn, record, results=None):
+        return record.tokens[turn.end : turn.observation_end]
 
-    def as_it_was(self, turn, results=None):
-        return self.record.tokens[turn.end : turn.observation_end]
+    def is_asked(self, turns, record):
+        return bool(turns) and ASKS in chat.decode(as_it_was(self, turns[-1], record))
 
-    def is_asked(self, turn):
-        return ASKS in chat.decode(as_it_was(self, turn))
-
-    monkeypatch.setattr(loop._Play, "_is_asked", is_asked)
-    monkeypatch.setattr(loop._Play, "_answered", as_it_was)
+    monkeypatch.setattr(Contexts, "_answered", as_it_was)
+    monkeypatch.setattr(Contexts, "is_asked", is_asked)
     with pytest.raises(CheckError, match=r"rollout\.context: before turn 3"):
         certify(chat, "hermes", TOOLS, when_full=WhenFull.SUMMARIZE)
 
