@@ -31,9 +31,9 @@ Build = Callable[..., Trajectory]
 
 @pytest.fixture(scope="package")
 def warm_math() -> Iterator[None]:
-    """Processes of the rule `math` are forked from one that has imported what they use."""
+    """Processes of the rule `math` are forked from one that has made their first comparisons."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(math, "_COMMAND", (warm_python("math_verify"), *math._COMMAND[1:]))
+        patch.setattr(math, "_COMMAND", (warm_python("tests.rewards.compared"), *math._COMMAND[1:]))
         yield
 
 

@@ -1,6 +1,7 @@
 """Sweeps end to end: members checked together, run one by one, resumed."""
 
 import signal
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -16,6 +17,8 @@ from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_members
 from rlf.runs.sweeps import Watcher, is_sweep, resume_sweep, run_sweep
 from rlf.types import RunStatus, StepFinished
+
+from ..warm import COMMON, warm_python
 
 TINY = ["train.prompts_per_step=1", "rollout.num_generations=4", "eval.limit=2", "eval.greedy=false"]
 
@@ -41,6 +44,12 @@ def start(small, folder, members, watching=None, overrides=("train.steps=1",), a
 def runs_of(folder):
     with open_lineage(folder) as store:
         return Reader(store).list_runs()
+
+
+@pytest.fixture
+def warm(monkeypatch):
+    """Members side by side are forked from what has imported torch."""
+    monkeypatch.setattr(members, "sys", SimpleNamespace(executable=warm_python(*COMMON)))
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +92,7 @@ def figures_of(folder):
         }
 
 
+@pytest.mark.usefixtures("warm")
 def test_members_side_by_side_have_the_numbers_of_those_one_after_the_other(spec, tmp_path, monkeypatch):
     monkeypatch.setattr(members.stops, "usable_cores", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -207,6 +217,7 @@ def test_a_member_that_fails_stops_no_other_and_is_resumed(spec, tmp_path, monke
     assert {run.status for run in runs_of(tmp_path)} == {RunStatus.FINISHED} and len(runs_of(tmp_path)) == 3
 
 
+@pytest.mark.usefixtures("warm")
 def test_an_interrupt_stops_the_sweep_and_resume_runs_what_is_left_side_by_side(spec, tmp_path, monkeypatch):
     monkeypatch.setattr(members.stops, "usable_cores", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
