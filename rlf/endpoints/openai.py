@@ -173,20 +173,12 @@ def read_completion(answer: Mapping[str, Any], usage: Usage) -> Completion:
     return _that_says_something(Completion(_content_text(choice.get("text")), (), finish, (), usage), None)
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnImages:
-    """Images in an image model's answer: files, or addresses where they lie."""
-
-    items: tuple[Image | str, ...]
-    usage: Usage
-
-
-def read_images(answer: Mapping[str, Any], usage: Usage) -> DrawnImages:
-    """The images of `/images/generations`, in either form. Raises EndpointFailure for none."""
+def read_images(answer: Mapping[str, Any], usage: Usage) -> tuple[list[Image | str], Usage]:
+    """The images of `/images/generations`: files, or addresses where they lie. Raises EndpointFailure for none."""
     items = answer.get("data")
     if not isinstance(items, list) or not items:
         raise unusable("no image")
-    return DrawnImages(tuple(map(_read_image, items)), usage)
+    return list(map(_read_image, items)), usage
 
 
 def _first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -29,7 +29,6 @@ from rlf.endpoints.openai import (
     ASKED,
     EVENTS,
     Completion,
-    DrawnImages,
     Images,
     StreamedChat,
     image_of,
@@ -147,12 +146,12 @@ class EndpointPool:
             body["response_format"] = dict(response_format)
         if top_logprobs is not None:
             body |= {"logprobs": True, "top_logprobs": top_logprobs}
-        return await self._ask_endpoint("/chat/completions", body, read_chat, _Deadline(caller))
+        return (await self._ask_one("/chat/completions", body, read_chat, _Deadline(caller)))[1]
 
     async def complete(self, prompt: str, caller: Caller, *, sampling: SamplingSpec = _DEFAULT_SAMPLING) -> Completion:
         """The continuation of a text, by `/completions`. Arguments and failures as `chat`."""
         body = {"prompt": prompt, **sampling.body()}
-        return await self._ask_endpoint("/completions", body, read_completion, _Deadline(caller))
+        return (await self._ask_one("/completions", body, read_completion, _Deadline(caller)))[1]
 
     async def images(self, prompt: str, caller: Caller, *, extra: Mapping[str, Any] | None = None) -> Images:
         """Images made from a text, by `/images/generations`. Arguments and failures as `chat`.
@@ -164,8 +163,8 @@ class EndpointPool:
         body = {"prompt": prompt, "response_format": "b64_json", **(extra or {})}
         body = {key: value for key, value in body.items() if value is not None}
         deadline = _Deadline(caller)
-        endpoint, drawn = await self._ask_one("/images/generations", body, read_images, deadline)
-        return Images(await endpoint.fetch(drawn, deadline.left_s), drawn.usage)
+        endpoint, (drawn, usage) = await self._ask_one("/images/generations", body, read_images, deadline)
+        return Images(await endpoint.fetch(drawn, deadline.left_s), usage)
 
     async def check(self, *, deadline_s: float) -> tuple[EndpointFailure | None, ...]:
         """Why each endpoint cannot be used; None for one that answers, even without a list of models."""
@@ -175,9 +174,6 @@ class EndpointPool:
         """Closes every connection."""
         for endpoint in self._endpoints:
             await endpoint.client.close()
-
-    async def _ask_endpoint(self, path: str, body: Mapping[str, Any], read: Reader[T], deadline: _Deadline) -> T:
-        return (await self._ask_one(path, body, read, deadline))[1]
 
     async def _ask_one(
         self, path: str, body: Mapping[str, Any], read: Reader[T], deadline: _Deadline
@@ -329,7 +325,7 @@ class _Endpoint:
             meter.add({"absurd_usage": 1})
             logger.warning("endpoint %s: it reports impossible usage; it is not counted", self.spec.place)
 
-    async def fetch(self, drawn: DrawnImages, limit_s: float) -> tuple[Image, ...]:
+    async def fetch(self, drawn: Sequence[Image | str], limit_s: float) -> tuple[Image, ...]:
         """The files of an answer; those that are addresses are read, without the endpoint's key."""
 
         async def one(item: Image | str) -> Image:
@@ -340,7 +336,7 @@ class _Endpoint:
             except EndpointFailure as failure:
                 raise unusable(f"an image at an address that cannot be read: {failure.text}") from failure
 
-        return tuple(await asyncio.gather(*map(one, drawn.items)))
+        return tuple(await asyncio.gather(*map(one, drawn)))
 
     @asynccontextmanager
     async def _wait_for_room(self, deadline: _Deadline) -> AsyncIterator[None]:

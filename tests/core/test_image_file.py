@@ -32,7 +32,7 @@ def test_base64_is_read_in_every_way_that_it_is_written(way: str) -> None:
     assert decode_base64(WAYS[way]) == PNG
     image = Image(PNG, "image/png")
     for item in ({"b64_json": WAYS[way]}, {"url": f"data:image/png;base64,{WAYS[way]}"}):
-        assert read_images({"data": [item]}, Usage()).items == (image,)
+        assert read_images({"data": [item]}, Usage())[0] == [image]
     assert read_image_file(f"data:image/png;base64,{WAYS[way]}").data == PNG
     block = mcp.ImageContent(type="image", data=WAYS[way], mime_type="image/png")
     assert output_of_call(mcp.CallToolResult(content=[block])).images == (image,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Group
@@ -26,9 +26,6 @@ from rlf.cli.arguments import (
 from rlf.cli.envelope import print_result
 from rlf.cli.output import facts_table
 from rlf.core.errors import RlfError
-
-if TYPE_CHECKING:
-    from rlf.apps.serve.serve import ServedEndpoint
 
 
 def serve(
@@ -74,7 +71,7 @@ def serve(
     import asyncio
 
     from rlf.apps.serve import ServeSettings
-    from rlf.apps.serve.serve import serve_by_vllm, serve_model, used_alone, used_as_trained
+    from rlf.apps.serve.serve import ServedEndpoint, serve_by_vllm, serve_model, used_alone, used_as_trained
     from rlf.core.servers import certificate_of
 
     if vllm is not None and certificate is not None:
@@ -99,8 +96,8 @@ def serve(
     files, overrides = split_arguments(arguments or [], need_file=False)
     used = used_alone(target) if strict else used_as_trained(target, files, overrides, runs_folder, plays=agent)
 
-    def tell(served: ServedEndpoint) -> None:
-        print_result("serve", served, as_json, f"{served.model} answers at {served.url}")
+    def tell(url: str) -> None:
+        print_result("serve", ServedEndpoint(url, settings.name), as_json, f"{settings.name} answers at {url}")
         sys.stdout.flush()
 
     with used as model:
@@ -124,9 +121,8 @@ def certify_agent(
     from rlf.apps.serve.agents import certify
 
     found = certify.certify_agent(*split_arguments(arguments), num)
-    share = f"{found.continued_share:.1%} of the calls after the first continue an earlier one"
     rows = [
-        ("calls", f"{found.num_calls} in {found.num_trajectories} trajectories, {found.num_contexts} rows; {share}"),
+        ("played", found.sizes),
         ("tokens", f"{found.num_wrong or 'none'} wrong; {found.trained_share:.1%} of the sampled ones are trained"),
         *((name, str(count)) for name, count in found.notes.items()),
         *(("change", cure) for cure in found.cures),

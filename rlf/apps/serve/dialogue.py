@@ -13,7 +13,7 @@ import random
 import re
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -25,7 +25,7 @@ from rlf.chat.examples import readings_of
 from rlf.chat.format import open_format
 from rlf.core import RlfError
 from rlf.types import Message, ToolCall, ToolDescription
-from rlf.types.policy import Host, Sampling
+from rlf.types.policy import Sample, Sampling
 from rlf.types.task import IMAGE_MARK
 
 if TYPE_CHECKING:
@@ -442,6 +442,10 @@ _VALUES: Mapping[str, tuple[Any, Any]] = {
 """Two values of each type that has two."""
 
 
+LookAhead = Callable[[Sequence[int], Sampling, int], Awaitable[Sample]]
+"""Samples the token behind others, by a seed."""
+
+
 @dataclass(frozen=True, slots=True)
 class TurnOpening:
     """The beginning of a turn."""
@@ -453,7 +457,12 @@ class TurnOpening:
 
 
 async def choose_opening(
-    host: Host, chat: ChatFormat, prompt: Sequence[int], tools: Sequence[ToolDescription], temperature: float, seed: int
+    look_ahead: LookAhead,
+    chat: ChatFormat,
+    prompt: Sequence[int],
+    tools: Sequence[ToolDescription],
+    temperature: float,
+    seed: int,
 ) -> TurnOpening:
     """The beginning of a call of one of the tools. Raises Refusal in a format whose calls cannot be begun."""
     left = {tool.name: _common_tokens(chat, tool) for tool in tools}
@@ -463,7 +472,9 @@ async def choose_opening(
         if not tokens:
             break  # nothing distinguishes them
         token = (
-            tokens.pop() if len(tokens) == 1 else await _draw_token(host, [*prompt, *chosen], tokens, temperature, seed)
+            tokens.pop()
+            if len(tokens) == 1
+            else await _draw_token(look_ahead, [*prompt, *chosen], tokens, temperature, seed)
         )
         chosen.append(token)
         left = {name: opening for name, opening in left.items() if list(opening[: len(chosen)]) == chosen}
@@ -499,10 +510,11 @@ def _probe_arguments(tool: ToolDescription) -> Iterator[dict[str, Any]]:
             yield {name: value}
 
 
-async def _draw_token(host: Host, prompt: Sequence[int], tokens: set[int], temperature: float, seed: int) -> int:
+async def _draw_token(
+    look_ahead: LookAhead, prompt: Sequence[int], tokens: set[int], temperature: float, seed: int
+) -> int:
     """One of the tokens, as likely as the model finds it among them."""
-    everything = Sampling(temperature=0.0, num_top=EVERY_TOKEN)
-    sample = await host.complete(prompt, 1, everything, seed)
+    sample = await look_ahead(prompt, Sampling(temperature=0.0, num_top=EVERY_TOKEN), seed)
     logprobs = {token: sample.tops[0].get(token, -math.inf) for token in sorted(tokens)}
     best = max(logprobs, key=logprobs.__getitem__)
     if temperature == 0 or logprobs[best] == -math.inf:

@@ -22,7 +22,7 @@ from rlf.chat.marks import ParsedTurn
 from rlf.core.errors import RlfError
 from rlf.core.identity import derive_seed
 from rlf.types import ToolCall
-from rlf.types.policy import Host, Policy, Sample, Sampling
+from rlf.types.policy import Policy, Sample, Sampling
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -48,10 +48,9 @@ class ServedModel:
         """Of the longest prompt and answer together."""
         return self.gate.host.max_tokens
 
-    @property
-    def deciding_host(self) -> Host:
-        """Samples what only decides how a call that is demanded begins."""
-        return self.gate.host
+    async def look_ahead(self, tokens: Sequence[int], sampling: Sampling, seed: int) -> Sample:
+        """The next token, which only decides how a call that is demanded begins."""
+        return await self.gate.host.complete(tokens, 1, sampling, seed)
 
     def make_ids(self, index: int, number: int) -> list[str]:
         """Ids for so many calls of an answer."""
@@ -186,7 +185,7 @@ class ServedModel:
             if not tools:
                 words = f"tool_choice: no tool {choice.function.name!r:.80} (known: {known})"
                 raise Refusal(400, words, key="tool_choice")
-        return await choose_opening(self.deciding_host, chat, prompt, tools, asked.temperature, seed)
+        return await choose_opening(self.look_ahead, chat, prompt, tools, asked.temperature, seed)
 
     def _make_sampling(self, asked: SampledRequest, chat: ChatFormat | None, *, has_tools: bool) -> Sampling:
         ends = self._end_tokens if chat is None else tuple(dict.fromkeys((*chat.stop_token_ids, *self._end_tokens)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlf.apps.serve import ServeSettings
-from rlf.apps.serve.workers import Worker, as_trained, has_vllm, run_workers, vllm_server
+from rlf.apps.serve.vllm import as_trained, has_vllm, run_server, vllm_server
 from rlf.chat import FORMATS, detect_format
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.errors import RlfError
@@ -78,14 +79,12 @@ def used_alone(path: str) -> Iterator[ModelUse]:
     yield ModelUse(path, lambda settings: engine.load_host(model_location(path), settings), ChatSpec())
 
 
-async def serve_model(
-    used: ModelUse, settings: ServeSettings, *, num_slots: int, tell: Callable[[ServedEndpoint], None]
-) -> None:
+async def serve_model(used: ModelUse, settings: ServeSettings, *, num_slots: int, tell: Callable[[str], None]) -> None:
     """Serves until SIGINT or SIGTERM.
 
     Args:
         num_slots: answers that are sampled at once.
-        tell: called once, when it is served.
+        tell: takes its URL, once it answers.
 
     Raises:
         RlfError: the model does not load.
@@ -99,7 +98,7 @@ async def serve_model(
         async with host, _open_agent(used.played, tokenizer) as agent:
             chat = used.chat.format, used.chat.thinking_tag
             async with serving(host, tokenizer, settings, listener, *chat, agent) as url:
-                tell(ServedEndpoint(url, settings.name))
+                tell(url)
                 await stopped.wait()
 
 
@@ -110,13 +109,14 @@ async def serve_by_vllm(
     *,
     num_slots: int,
     start_s: float,
-    tell: Callable[[ServedEndpoint], None],
+    tell: Callable[[str], None],
 ) -> None:
     """Starts vLLM's own server of the model and watches it, until SIGINT or SIGTERM. Untried on a GPU.
 
     Args:
         arguments: further ones of `vllm serve`.
         start_s: time until it must answer.
+        tell: takes its URL, once it does.
 
     Raises:
         RlfError: vLLM is not installed.
@@ -130,10 +130,15 @@ async def serve_by_vllm(
     own = as_trained(_vllm_parser(used), num_slots=num_slots)
     command = vllm_server(used.path, settings.name, settings.host, port, [*own, *arguments])
     key = {"VLLM_API_KEY": settings.api_key} if settings.api_key else {}
-    worker = Worker(settings.name, settings.host, port, command, start_s=start_s, certificate=None, **key)
-    stopped = asyncio.Event()
-    with stopping(stopped.set):
-        await run_workers([worker], stopped, lambda: tell(ServedEndpoint(worker.url, settings.name)))
+    serving = asyncio.ensure_future(
+        run_server(settings.name, (settings.host, port), command, key, start_s=start_s, tell=tell)
+    )
+
+    def stop() -> None:
+        serving.cancel()
+
+    with stopping(stop), contextlib.suppress(asyncio.CancelledError):
+        await serving
 
 
 def _vllm_parser(used: ModelUse) -> str:

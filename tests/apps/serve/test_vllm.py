@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from rlf.apps.openrlhf.rehearsal_place import rehearsal_environment
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.serve import _vllm_parser, serve_by_vllm, used_as_trained
-from rlf.apps.serve.workers import as_trained, vllm_server
+from rlf.apps.serve.vllm import as_trained, run_server, vllm_server
 from rlf.core import RlfError
 
 _ENVIRONMENT = rehearsal_environment()
@@ -29,6 +30,17 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 read = make_arg_parser(FlexibleArgumentParser()).parse_args(sys.argv[1:])
 validate_parsed_serve_args(read)
 print(json.dumps([read.tool_call_parser, read.logprobs_mode, read.max_num_seqs, read.middleware]))
+"""
+_SERVER = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Health(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+server = HTTPServer(("127.0.0.1", int(sys.argv[1])), Health)
+server.handle_request()
+raise ValueError("no card\\n(Worker pid=3) of two")
 """
 
 
@@ -61,3 +73,18 @@ def test_the_command_is_one_that_vllms_own_parser_takes() -> None:
 def test_without_vllm_the_option_is_refused(tmp_path: Path) -> None:
     with used_as_trained("builtin:tiny", [], [], tmp_path) as used, pytest.raises(RlfError, match="not installed here"):
         asyncio.run(serve_by_vllm(used, ServeSettings("tiny"), [], num_slots=1, start_s=1, tell=print))
+
+
+@pytest.mark.parametrize(
+    ("program", "answers", "words"),
+    [(_SERVER, True, "has ended: ValueError: no card"), ("import nothing", False, "cannot be served: ModuleNotFound")],
+)
+def test_a_server_is_watched_to_its_end(program: str, answers: bool, words: str) -> None:
+    told = list[str]()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = probe.getsockname()
+    command = [sys.executable, "-I", "-c", program, str(address[1])]
+    with pytest.raises(RlfError, match=words):
+        asyncio.run(run_server("tiny", address, command, {}, start_s=60, tell=told.append))
+    assert told == ([f"http://127.0.0.1:{address[1]}/v1"] if answers else [])

@@ -65,16 +65,25 @@ class AgentCertificate(Jsonable):
     @property
     def continued_share(self) -> float:
         """Of the calls after a trajectory's first, those that continue an earlier one token for token."""
-        num_later = self.num_calls - self.num_trajectories + self.num_without_calls
-        return 1.0 if num_later <= 0 else 1.0 - sum(self.new_contexts.values()) / num_later
+        return 1.0 if not self._num_later else 1.0 - sum(self.new_contexts.values()) / self._num_later
+
+    @property
+    def _num_later(self) -> int:
+        return self.num_calls - self.num_trajectories + self.num_without_calls
+
+    @property
+    def sizes(self) -> str:
+        """Of what was played, and how much of it continues."""
+        share = f"{self.continued_share:.1%} of later calls continue an earlier one"
+        share = share if self._num_later else "no trajectory has a second call, so that none is seen to continue"
+        return f"{self.num_calls} calls in {self.num_trajectories} trajectories, {self.num_contexts} rows; {share}"
 
     @property
     def summary(self) -> str:
         """In one line."""
-        counts = f"{self.num_calls} calls in {self.num_trajectories} trajectories, {self.num_contexts} rows"
         wrong = f"{self.num_wrong or 'no'} wrong samples"
         failed = "" if self.error is None else f"; {self.error}"
-        return f"agent: {counts}; {self.continued_share:.1%} of later calls continue an earlier one; {wrong}{failed}"
+        return f"agent: {self.sizes}; {wrong}{failed}"
 
     @property
     def cures(self) -> list[str]:

@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, overload
+from typing import Any
 
 from rlf.apps.serve.agent import AgentAnswer, Report
 from rlf.apps.serve.agents.calls import Call
@@ -75,23 +75,6 @@ class ForwardedSession(Session):
         return []
 
 
-class _CountedPrompt(Sequence[int]):
-    """A prompt of which only the number of tokens is known, once it is answered."""
-
-    def __init__(self) -> None:
-        self.size = 0
-
-    def __len__(self) -> int:
-        return self.size
-
-    @overload
-    def __getitem__(self, at: int) -> int: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[int]: ...
-    def __getitem__(self, at: int | slice) -> int | Sequence[int]:
-        raise NotImplementedError
-
-
 class ForwardedModel(SessionModel):
     """The endpoint as one request of a trajectory meets it."""
 
@@ -104,7 +87,8 @@ class ForwardedModel(SessionModel):
             if getattr(asked, key) != ChatRequest.model_fields[key].default:
                 raise Refusal(400, f"{key}: a model behind an endpoint gives no tokens. Leave the key out.", key=key)
         self._take_messages(asked, [_show_images(message) for message in asked.messages])
-        prompt, reader = _CountedPrompt(), TurnReader(None, calls=False)
+        # Of the prompt the number of tokens alone is known, once it is answered.
+        prompt, reader = bytearray(), TurnReader(None, calls=False)
         room, sampling, decode = self._session.asks.limits.max_total_tokens, Sampling(), self.dialogue.text
 
         def prepare(index: int) -> AnswerRequest:
@@ -121,9 +105,9 @@ class ForwardedModel(SessionModel):
         """Refused: the tokenizer is the endpoint's own."""
         raise Refusal(400, "the tokens of a model behind an endpoint are not known before it answers")
 
-    async def _forward(self, asked: ChatRequest, index: int, prompt: _CountedPrompt, report: Report) -> AgentAnswer:
+    async def _forward(self, asked: ChatRequest, index: int, prompt: bytearray, report: Report) -> AgentAnswer:
         completion = await self._session.repeat_or(self._asked.attempt, index, partial(self._ask, asked, index))
-        prompt.size = completion.usage.prompt_tokens
+        prompt += bytes(completion.usage.prompt_tokens)
         finish = "length" if completion.is_truncated else "stop"
         return AgentAnswer(
             completion.text,

@@ -34,7 +34,7 @@ from rlf.core.text import describe
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout
 from rlf.spec.agent import AgentFailure, AgentSpec, OnBreak
-from rlf.types.policy import Finish, Host, Policy, Sample, SampleRequest, Sampling, Watch
+from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling, Watch
 from rlf.types.tool import ToolCall, ToolResult
 from rlf.types.trajectory import StopReason, Trajectory
 from rlf.types.world import WorldRecord
@@ -387,26 +387,14 @@ class _Place:
         pass
 
 
-class _Deciding(_Place):
-    """The same, for what only helps to decide how a forced call begins: no call of the trajectory."""
-
-    async def complete(
-        self, tokens: Sequence[int], max_tokens: int, sampling: Sampling, seed: int, watch: Watch | None = None
-    ) -> Sample:
-        """A sample that is kept nowhere."""
-        async with self._session._turn:
-            return await self._session.draw(self._asked, list(tokens), max_tokens, sampling, 0)
-
-
 class SessionModel(ServedModel):
     """The policy as one request of a trajectory meets it."""
 
     def __init__(self, session: Session, settings: ServeSettings, metrics: Metrics, attempt: Attempt) -> None:
         self._session = session
         self._asked = _Asked(attempt)
-        limits = session.setting.limits
-        self._deciding = _Deciding(session, self._asked, limits.max_total_tokens)
-        gate = HostGate(_Place(session, self._asked, limits.max_total_tokens), settings.max_queue, metrics)
+        place = _Place(session, self._asked, session.setting.limits.max_total_tokens)
+        gate = HostGate(place, settings.max_queue, metrics)
         super().__init__(gate, session.dialogue, settings)
 
     def read_messages(self, asked: ChatRequest) -> list[dict[str, Any]]:
@@ -467,10 +455,10 @@ class SessionModel(ServedModel):
         """The trajectory's own."""
         return self._session.setting.policy
 
-    @property
-    def deciding_host(self) -> Host:
-        """Samples what is no call of the trajectory."""
-        return self._deciding
+    async def look_ahead(self, tokens: Sequence[int], sampling: Sampling, seed: int) -> Sample:
+        """The next token, which is no call of the trajectory and is kept nowhere."""
+        async with self._session._turn:
+            return await self._session.draw(self._asked, list(tokens), 1, sampling, 0)
 
     def _make_sampling(self, asked: SampledRequest, chat: ChatFormat | None, *, has_tools: bool) -> Sampling:
         wanted, ours = super()._make_sampling(asked, chat, has_tools=has_tools), self._session.setting.sampling

@@ -381,6 +381,7 @@ def certify(name: str, script: Sequence[str], **agent: Any) -> Notice:
 def test_a_runs_certificate_says_what_continues_and_warns_of_what_does_not() -> None:
     sound = certify("plain", [CALL, ANSWER])
     assert (sound.level, sound.data["agent"]["continued_share"], sound.data["agent"]["num_wrong"]) == ("info", 1.0, 0)
+    assert "none is seen to continue" in certify("plain", [ANSWER]).text
     broken = certify("edits_history", [CALL, ANSWER])
     assert (broken.level, broken.data["agent"]["new_contexts"]) == ("warning", {calls.EDITED: 2})
     assert "never rewrite" in broken.text
