@@ -74,7 +74,7 @@ def step(arguments):
     watch.watch(decode, "ragged_layout", "sampling: layout and masks")
     watch.watch(decode.Decoder, "_append", "sampling: draws")
     watch.watch(decode.Decoder, "_share", "sampling: keys of equal rows")
-    for name in ("activate", "deactivate", "put_first"):
+    for name in ("activate", "deactivate", "settle"):
         watch.watch(attention.Slots, name, "sampling: rows that move")
     watch.watch(decode.Decoder, "tick", "sampling: rest of a tick")
     found = defaultdict(list)

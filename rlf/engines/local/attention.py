@@ -238,7 +238,7 @@ class AttentionRow:
     """The turn to sample; None while the trajectory's tools run."""
     reply: asyncio.Future[Sample] | None = None
     slot: int = -1
-    """Place in the cache; -1 before the row is admitted."""
+    """Of the cache, with its keys and values; -1: it has none yet."""
     context: list[int] = field(default_factory=list)
     """Tokens fed or sampled so far; all but the last sampled one are cached."""
     num_cached: int = 0
@@ -318,72 +318,67 @@ def count_shared(tokens: Sequence[int], others: Sequence[int]) -> int:
 
 
 class Slots:
-    """The cache and the rows that hold its slots."""
+    """The open rows, and which slots of the cache they have.
+
+    Keys and values are moved in `settle` alone, before they are read: a row that waits or ends costs no copy.
+    """
 
     def __init__(self, cache: KVCache, num_slots: int) -> None:
         self.cache = cache
         self.num_slots = num_slots
-        self.rows: list[AttentionRow] = []
-        """By slot."""
-        self.num_active = 0
-
-    @property
-    def active(self) -> list[AttentionRow]:
-        """Rows that decode, by slot."""
-        return self.rows[: self.num_active]
-
-    @property
-    def away(self) -> list[AttentionRow]:
+        self.active: list[AttentionRow] = []
+        """Rows that decode."""
+        self.away: list[AttentionRow] = []
         """Rows that wait: for their tools, or for their turn to join."""
-        return self.rows[self.num_active :]
+
+    @property
+    def rows(self) -> list[AttentionRow]:
+        """All open rows."""
+        return self.active + self.away
 
     @property
     def has_room(self) -> bool:
-        """Whether a slot is free."""
-        return len(self.rows) < self.num_slots
-
-    def admit(self, row: AttentionRow) -> None:
-        """Gives a row a slot."""
-        row.slot = len(self.rows)
-        self.rows.append(row)
-
-    def fit_cache(self) -> None:
-        """Lets the cache hold all that its rows know."""
-        self.cache.fit(len(self.rows), max(len(row.context) for row in self.rows))
+        """Whether one more row may be open."""
+        return len(self.active) + len(self.away) < self.num_slots
 
     def activate(self, row: AttentionRow) -> None:
-        """Moves a waiting row to the end of those that decode."""
-        self._exchange(row.slot, self.num_active)
-        self.num_active += 1
-
-    def put_first(self, rows: Sequence[AttentionRow]) -> None:
-        """Moves some of those that decode, given by slot, to the first slots."""
-        for slot, row in enumerate(rows):
-            self._exchange(row.slot, slot)
+        """Lets a waiting row decode."""
+        self.away.remove(row)
+        self.active.append(row)
 
     def deactivate(self, row: AttentionRow) -> None:
-        """Moves a row behind those that decode, if it is one of them."""
-        if row.slot < self.num_active:
-            self.num_active -= 1
-            self._exchange(row.slot, self.num_active)
+        """Lets a row wait that decodes."""
+        self.active.remove(row)
+        self.away.append(row)
 
     def free(self, row: AttentionRow) -> None:
-        """Frees a row's slot."""
-        self.deactivate(row)
-        self._exchange(row.slot, len(self.rows) - 1)
-        self.rows.pop()
-        row.slot = -1
+        """Closes a row."""
+        (self.active if row in self.active else self.away).remove(row)
 
     def clear(self) -> None:
-        """Frees every slot, and the memory by which the cache has grown."""
-        self.rows.clear()
+        """Closes every row, and frees the memory by which the cache has grown."""
+        self.active, self.away = [], []
         self.cache.shrink()
-        self.num_active = 0
 
-    def _exchange(self, left: int, right: int) -> None:
-        if left == right:
-            return
-        one, other = self.rows[left], self.rows[right]
-        self.cache.swap(left, right, max(one.num_cached, other.num_cached))
-        self.rows[left], self.rows[right] = other, one
-        one.slot, other.slot = right, left
+    def lend(self, rows: Sequence[AttentionRow]) -> None:
+        """Gives a slot to those that have none, in a cache that holds all that open rows know."""
+        self.cache.fit(len(self.rows), max(len(row.context) for row in self.rows))
+        used = {row.slot for row in self.rows}
+        unused = (slot for slot in range(len(self.rows)) if slot not in used)
+        for row in rows:
+            if row.slot < 0:
+                row.slot = next(unused)
+
+    def settle(self, fed: Sequence[AttentionRow]) -> None:
+        """Gives the rows that are fed the first slots, in order; others there take those that become free."""
+        kept, before = set(fed), [row.slot for row in fed]
+        leaving = [row for row in self.rows if row.slot in range(len(fed)) and row not in kept]
+        coming = [row for slot, row in enumerate(fed) if row.slot != slot]
+        moved = [row for row in coming + leaving if row.num_cached]
+        sources = [row.slot for row in moved]
+        for slot, row in enumerate(fed):
+            row.slot = slot
+        for row, slot in zip(leaving, (slot for slot in before if slot >= len(fed)), strict=False):
+            row.slot = slot
+        if moved:
+            self.cache.move(sources, [row.slot for row in moved], max(row.num_cached for row in moved))

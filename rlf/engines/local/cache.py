@@ -310,10 +310,9 @@ class KVCache:
         places = places * tokens + torch.tensor(positions, device=self.device)[:, None]
         flat.index_copy_(1, places[1].flatten(), flat.index_select(1, places[0].flatten()))
 
-    def swap(self, left: int, right: int, num_tokens: int) -> None:
-        """Exchanges the first tokens of two slots."""
-        if not num_tokens:
-            return
-        kept = self._data[:, :, left, :, :num_tokens].clone()
-        self.copy(right, slice(left, left + 1), 0, num_tokens)
-        self._data[:, :, right, :, :num_tokens] = kept
+    def move(self, sources: Sequence[int], targets: Sequence[int], num_tokens: int) -> None:
+        """Copies the first tokens of several slots to others, which may be sources too."""
+        held = self._data[:, :, :, :, :num_tokens]
+        kept = [held[:, :, slot].clone() for slot in sources]
+        for slot, values in zip(targets, kept, strict=True):
+            held[:, :, slot] = values

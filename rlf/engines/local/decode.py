@@ -49,8 +49,8 @@ class Decoder:
         draw from the same logits with numbers of their own.
         """
         slots = self._slots
-        slots.fit_cache()
-        decoding = slots.active
+        slots.lend(joining)
+        decoding = list(slots.active)
         leaders, followers = by_context(joining)
         for row in leaders:
             self._borrow(row)
@@ -62,7 +62,7 @@ class Decoder:
         firsts, twins = by_context(decoding)
         if len(decoding) < _MIN_SHARING * len(firsts):  # moving rows and copying keys would cost more than it saves
             firsts, twins = decoding, []
-        slots.put_first(firsts)
+        slots.settle([*firsts, *leaders])
         logits_DV = self._forward(firsts, leaders)
         self._share(twins, followers)
         for row in slots.active:
@@ -74,7 +74,7 @@ class Decoder:
             source_B = torch.tensor([place[row.id] for row in slots.active], device=logits_DV.device)
         self._append(slots.active, logits_DV, source_B)
         finished = [row for row in slots.active if row.finish is not None]
-        for row in reversed(finished):
+        for row in finished:
             slots.deactivate(row)
         return finished
 
@@ -130,7 +130,6 @@ class Decoder:
             cache,
             [row.num_cached for row in decoding],
             [(row.num_cached, len(run)) for row, run in zip(leaders, runs, strict=True)],
-            first_slot=leaders[0].slot if leaders else None,
             invariant=self._invariant,
         )
         tokens = [row.context[-1] for row in decoding]
@@ -251,7 +250,7 @@ def _sample(model: PolicyModel, prompts: Sequence[Sequence[int]]) -> list[tuple[
     rows = [AttentionRow(str(place)) for place in range(len(prompts))]
     for row, prompt in zip(rows, prompts, strict=True):
         row.begin(SampleRequest(row.id, prompt, _NUM_TICKS, Sampling(), seed=0), None, 0)
-        slots.admit(row)
+        slots.away.append(row)
     decoder.tick(rows)
     for _ in range(_NUM_TICKS - 1):
         decoder.tick([])

@@ -214,7 +214,7 @@ class PolicyHost:
             await self._wait()
             return
         joining = self._take_joining()
-        if joining or self._slots.num_active:
+        if joining or self._slots.active:
             for row in await self._burst(joining):
                 row.deliver()
             for row in self._slots.active:
@@ -223,7 +223,7 @@ class PolicyHost:
             self._tick = min(row.due for row in self._slots.rows)
 
     async def _wait(self) -> None:
-        holds_back = bool(self._slots.num_active) or any(row.request for row in self._slots.away)
+        holds_back = bool(self._slots.active) or any(row.request for row in self._slots.away)
         started_s = time.perf_counter()
         await self._changed.wait()
         if holds_back:
@@ -246,7 +246,7 @@ class PolicyHost:
             for row in ended:
                 row.due = self._tick + (_LOGICAL_LAG if self._logical else 0)
             finished += ended
-            if not self._slots.num_active:
+            if not self._slots.active:
                 break
         return finished
 
@@ -254,7 +254,7 @@ class PolicyHost:
         """Whether nothing may be decoded before some row has its next tokens."""
         if self._logical:
             return any(row.request is None and not row.released and row.due <= self._tick for row in self._slots.away)
-        return bool(self._rows) and not self._slots.num_active and not any(row.request for row in self._slots.away)
+        return bool(self._rows) and not self._slots.active and not any(row.request for row in self._slots.away)
 
     def _free_released(self) -> None:
         """Frees the slots of rows that ended: when they are due, or at once if they were cut short while sampling."""
@@ -270,7 +270,7 @@ class PolicyHost:
         while self._queue and self._slots.has_room:
             row = self._queue.popleft()
             row.due = self._tick
-            self._slots.admit(row)
+            self._slots.away.append(row)
 
     def _take_joining(self) -> list[AttentionRow]:
         away = self._slots.away
