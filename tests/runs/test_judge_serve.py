@@ -9,16 +9,19 @@ import signal
 import time
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rlf.core import RunError
 from rlf.processes.supervise import descendants
+from rlf.rewards.judging import panel
 from rlf.rewards.judging.panel import served
 from rlf.rewards.judging.settings import Serve
 
 from ..processes import Process, call_rlf
+from ..warm import COMMON, warm_python
 
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "specs" / "writing_judge.yaml"
@@ -69,6 +72,13 @@ def test_a_run_serves_its_judge_and_ends_it_however_it_ends_itself(number: signa
     assert are_gone(below)
 
 
+@pytest.fixture
+def _warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is forked from what has imported torch."""
+    monkeypatch.setattr(panel, "sys", SimpleNamespace(executable=warm_python(*COMMON)))
+
+
+@pytest.mark.usefixtures("_warm")
 def test_a_judge_that_cannot_be_served_is_reported_with_what_its_server_said(tmp_path: Path) -> None:
     async def serve() -> None:
         async with served(Serve(model=str(tmp_path / "none"))):
@@ -78,6 +88,7 @@ def test_a_judge_that_cannot_be_served_is_reported_with_what_its_server_said(tmp
         asyncio.run(serve())
 
 
+@pytest.mark.usefixtures("_warm")
 def test_its_server_asks_for_no_key_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLF_API_KEY", "of another server")
 
