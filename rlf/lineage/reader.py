@@ -441,7 +441,7 @@ class Reader:
         of, calls = tables.trajectories.c, tables.tool_calls.c
         here = select(of.id).where(of.id == calls.trajectory_ref, of.run_id == run_id).exists()
         rows = self._fetch_all(select(calls.inner).where(text(tables.CALL_OF_AGENT), here))
-        return {name for row in rows for name in inner_names(row.inner)}
+        return {name for row in rows for name in inner_names(json.loads(row.inner))}
 
     def step_totals(self, run_id: str) -> list[StepTotals]:
         """Tokens and tool calls of the training steps, in order."""

@@ -145,16 +145,12 @@ def inner_blobs(text: str | None) -> Iterator[str]:
     return (match[1] for match in _NAMED.finditer(text or ""))
 
 
-def inner_names(text: str) -> Iterator[str]:
-    """The names of the tools that were called."""
-    return _iterate_names(json.loads(text))
-
-
-def _iterate_names(turns: Sequence[dict[str, Any]]) -> Iterator[str]:
+def inner_names(turns: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The names of the tools that were called in what `inner_json` wrote."""
     for turn in turns:
         for made in turn.get("calls", ()):
             yield made["call"]["name"]
-            yield from _iterate_names(made["result"].get("inner", ()))
+            yield from inner_names(made["result"].get("inner", ()))
 
 
 Row = dict[str, Any]

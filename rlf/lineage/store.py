@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import URL, Connection, Engine, Insert, create_engine, event, make_url
@@ -203,9 +202,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

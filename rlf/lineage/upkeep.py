@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import EnumMeta
 from hashlib import sha256
 from typing import Any
@@ -75,16 +75,17 @@ def parse_keep(words: Sequence[str]) -> Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class FreedSpace:
-    """Counts of what was removed."""
+class Thinning:
+    """Room that was freed."""
 
     num_trajectories: int
-    """That lost their bulk."""
-    num_blobs: int
+    """That lost tokens, calls and scores."""
+    num_contents: int
+    """Dropped, since no row named them any more."""
     size_bytes: int
-    """Of those blobs, as stored."""
-    is_compact: bool
-    """Whether the room went back to the disk; not while a run is running."""
+    """Of those contents, as stored."""
+    is_compact: bool = field(metadata={"json": None})
+    """Whether the file is smaller too: it is not while a run is running."""
 
 
 def thin(store: Store, run_id: str, keep: Keep) -> int:
@@ -125,7 +126,7 @@ def _conditions_of_thinned(connection: Connection, run_id: str, keep: Keep) -> I
         yield columns.success >= 1.0
 
 
-def drop_unnamed_blobs(store: Store) -> FreedSpace:
+def drop_unnamed_blobs(store: Store) -> Thinning:
     """Deletes incomplete imports and the contents that no row names any more.
 
     The room goes back to the disk when nothing runs: to copy the file anew would keep a run's writer waiting for long.
@@ -148,7 +149,7 @@ def drop_unnamed_blobs(store: Store) -> FreedSpace:
         is_used = any(has_owner(row, store.lease_folder) for row in connection.execute(select(tables.runs)))
     if not is_used:
         store.compact()
-    return FreedSpace(0, len(unnamed), sum(unnamed.values()), is_compact=not is_used)
+    return Thinning(0, len(unnamed), sum(unnamed.values()), is_compact=not is_used)
 
 
 def _measure_unnamed(connection: Connection) -> dict[str, int]:

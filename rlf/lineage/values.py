@@ -11,7 +11,7 @@ from dataclasses import fields
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, TextClause, case, func, select, text, tuple_
 
@@ -52,9 +52,6 @@ from rlf.types import (
 )
 from rlf.types.events import SAMPLED
 from rlf.types.written import read
-
-if TYPE_CHECKING:
-    from rlf.lineage.store import Store
 
 _BROKEN = re.compile(r"tool '[^']*'|world \S+(?=:)")
 """What the error of a trajectory that a tool or a world broke begins with."""

@@ -401,7 +401,6 @@ _NAMED = 3
 """Differences that a name holds."""
 _MAX_VALUE = 24
 """Characters of a value in a name; a longer one is named by its key alone."""
-_LISTS = ("tools", "rewards")
 
 
 def named_by_difference(arms: Sequence[Arm]) -> list[Arm]:
@@ -449,7 +448,7 @@ def _name_difference(item: ArmDifference, place: int, keys: Sequence[str]) -> st
 
 def _name_setting(item: ArmDifference, value: str | None, keys: Sequence[str]) -> str:
     head, *rest = item.what.split(".")
-    if head in _LISTS and rest and any(other is None for other in item.values):
+    if head in _NAMED_LISTS and rest and any(other is None for other in item.values):
         return f"{head[:-1]} {rest[0]}" if value is not None else f"no {head[:-1]} {rest[0]}"
     key = _shorten_key(item.what, keys)
     text = "absent" if value is None else value.strip('"')

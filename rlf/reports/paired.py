@@ -18,6 +18,7 @@ from rlf.reports.sheets import points
 from rlf.reports.statistics import (
     Interval,
     Spread,
+    find_edge,
     find_spread,
     holm,
     holm_levels,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_BISECTIONS = 60
 _ROUNDING = 1e-12
 _NUM_SIGN_DRAWS = 9_999
 _DRAWN_AT_ONCE = 256
@@ -80,14 +80,7 @@ def _find_limits(gained: int, lost: int, n: int, z: float) -> Interval:
 
 def _upper_limit(gained: int, lost: int, n: int, z: float) -> float:
     """The largest difference whose score is at most z; the score falls while the difference grows."""
-    low, high = (gained - lost) / n, 1.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if _score_statistic(gained, lost, n, middle) >= -z:
-            low = middle
-        else:
-            high = middle
-    return high
+    return find_edge(lambda difference: _score_statistic(gained, lost, n, difference) >= -z, (gained - lost) / n, 1.0)
 
 
 def _score_statistic(gained: int, lost: int, n: int, difference: float) -> float:
@@ -209,16 +202,12 @@ def detectable_difference(
     Returns:
         None where no difference is large enough for so few pairs.
     """
-    low, high = 0.0, 1.0 - 2 * share_lost
-    if num_pairs < 1 or mcnemar_power(num_pairs, high + share_lost, share_lost, alpha) < power:
-        return None
-    for _ in range(20):
-        middle = (low + high) / 2
-        if mcnemar_power(num_pairs, middle + share_lost, share_lost, alpha) >= power:
-            high = middle
-        else:
-            low = middle
-    return high
+
+    def is_missed(difference: float) -> bool:
+        return mcnemar_power(num_pairs, difference + share_lost, share_lost, alpha) < power
+
+    most = 1.0 - 2 * share_lost
+    return None if num_pairs < 1 or is_missed(most) else find_edge(is_missed, 0.0, most, 20)
 
 
 # Evidence of a difference between two sides: the test and the interval agree.
@@ -365,7 +354,8 @@ def crossed_evidence(left: Runs, right: Runs, cluster_by_task: Mapping[str, str]
 
     return Evidence(
         difference,
-        _find_p(abs(difference), half),
+        # The p-value whose interval ends at 0: 1 - confidence where half the interval is the difference.
+        find_edge(lambda p: half(1 - p) > abs(difference), 0.0, 1.0),
         lambda level: Interval(difference - half(level), difference + half(level)).within(-1.0, 1.0),
     )
 
@@ -375,18 +365,6 @@ def _variance_of_answers(side: NDArray[np.float64]) -> float:
     num_runs, num_questions = side.shape
     rest = side - side.mean(1, keepdims=True) - side.mean(0) + side.mean()
     return float((rest**2).sum() / ((num_runs - 1) * (num_questions - 1) * num_runs * num_questions))
-
-
-def _find_p(size: float, half: Callable[[float], float]) -> float:
-    """The p-value whose interval ends at 0: 1 - confidence where half the interval is the difference."""
-    low, high = 0.0, 1.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if half(1 - middle) > size:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 # The power of a comparison on held-out questions, before its outcome is known: the smallest difference it finds.
@@ -454,11 +432,10 @@ def separable_difference(num_seeds: int, num_questions: int, seed_spread: float,
     a, c = 2 * seed_spread**2 / num_seeds, 2 * _SHARE_LOST / (num_questions * num_seeds)
     shown = (a + c) * 2 * gammaincinv(freedom / 2, (np.arange(_NUM_QUANTILES) + 0.5) / _NUM_QUANTILES) / freedom
     a_shown = np.maximum(0.0, shown - max(0.5, 1 - 2 / welch) * c)
-    low, high = 0.0, 1.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        b = inflation * ((middle - middle**2) / num_questions + c)
+
+    def is_missed(difference: float) -> bool:
+        b = inflation * ((difference - difference**2) / num_questions + c)
         halves = np.sqrt(of_seeds**2 * a_shown + of_questions**2 * b)
-        is_shown = float(np.mean(ndtr((middle - halves) / math.sqrt(a + b)))) >= _CHANCE
-        low, high = (low, middle) if is_shown else (middle, high)
-    return high
+        return float(np.mean(ndtr((difference - halves) / math.sqrt(a + b)))) < _CHANCE
+
+    return find_edge(is_missed, 0.0, 1.0)

@@ -9,17 +9,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from string import ascii_uppercase
-from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +44,6 @@ def plain_table(
         left: columns that are aligned at the left; the others are figures.
         wraps: columns that may be broken; None: those at the left.
     """
-    from rich.table import Table
-
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title=title, title_justify="left")
     table.title_style = "bold"
     for name in header:
@@ -63,8 +56,6 @@ def plain_table(
 
 def label_grid(rows: Iterable[tuple[str, RenderableType]], width: int = 11) -> Table:
     """Contents with a muted label before each, `width` columns wide."""
-    from rich.table import Table
-
     grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
     grid.add_column(width=width, style="dim", no_wrap=True)
     grid.add_column(ratio=1)
@@ -79,8 +70,6 @@ _MAX_CELL = 72
 
 def sheet_table(sheet: Sheet) -> Group:
     """One table for the terminal, its note below it."""
-    from rich.text import Text
-
     rows = (
         (Text(cell if len(cell) <= _MAX_CELL else f"{cell[: _MAX_CELL - 1]}…") for cell in row) for row in sheet.rows
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, variance
 from typing import TYPE_CHECKING, NamedTuple
@@ -271,6 +271,14 @@ def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
         if stopped is None and p_values[at] > levels[at]:
             stopped = levels[at]
     return levels
+
+
+def find_edge(is_below: Callable[[float], bool], low: float, high: float, num_halvings: int = 60) -> float:
+    """Where between two ends `is_below` no longer holds, by halving; what it holds for lies below what it does not."""
+    for _ in range(num_halvings):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_below(middle) else (low, middle)
+    return high
 
 
 def student_quantile(confidence: float, freedom: float) -> float:

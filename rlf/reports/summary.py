@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
-from rlf.lineage.records import Evaluation, StoredTrajectory, TrajectoryFilter, TrajectorySummary
+from rlf.lineage.records import Evaluation, Run, StoredTrajectory, TrajectoryFilter, TrajectorySummary
 from rlf.reports.evaluations import first_samples, interval_of, kinds_of, success_by_task
 from rlf.reports.paired import Evidence, PairedFinding, judge, paired_evidence
 from rlf.reports.sheets import MISSING, Sheet, counted, level, p_value, points, points_range, rate, sheet_table, visible
@@ -20,7 +20,6 @@ from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
-    from rlf.lineage.records import Run
 
 
 @dataclass(frozen=True, slots=True)

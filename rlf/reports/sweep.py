@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from rlf.lineage.records import SWEEP
+from rlf.lineage.records import SWEEP, Run, RunLine
 from rlf.reports.sheets import MISSING, Sheet, percent, sheet_table, visible
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
-    from rlf.lineage.records import Run, RunLine
 
 
 @dataclass(frozen=True, slots=True)

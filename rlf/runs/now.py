@@ -8,12 +8,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from rlf.core.clocks import open_stages, open_waits
+from rlf.core.clocks import TimedStage, open_stages, open_waits
 from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
 from rlf.lineage.reader import Reader
@@ -24,19 +23,6 @@ FILE = "now.json"
 _EVERY_S = 0.5
 _LONG_S = 2.0
 """A wait of which it is reported how long it has lasted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Doing:
-    """A current stage of a run's work."""
-
-    what: str
-    """E.g. `train 3`: the trajectories of a step or evaluation; `update 3`, `checkpoint 3`."""
-    num_done: int
-    num_planned: int
-    """0 where nothing is counted."""
-    since: float
-    """Unix time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +40,7 @@ class PendingCalls:
 class Now:
     """The present work of a run."""
 
-    stages: tuple[Doing, ...]
+    stages: tuple[TimedStage, ...]
     waits: tuple[PendingCalls, ...]
 
     def words(self, at: float) -> str:
@@ -76,7 +62,7 @@ def look_now() -> Now:
     for since, what in open_waits():
         waits[what.partition(" (")[0]].append(since)
     return Now(
-        tuple(Doing(one.what, one.num_done, one.num_planned, one.since) for one in open_stages()),
+        tuple(map(replace, open_stages())),  # copies, since a stage counts on
         tuple(PendingCalls(what, len(times), min(times)) for what, times in sorted(waits.items())),
     )
 
@@ -91,7 +77,9 @@ def read_now(runs_folder: Path, run_id: str) -> Now | None:
     """The present work of a run; None if it does not report any."""
     try:
         found = json.loads((run_folder(runs_folder, run_id) / FILE).read_text(encoding="utf-8"))
-        return Now(tuple(Doing(**one) for one in found["stages"]), tuple(PendingCalls(**one) for one in found["waits"]))
+        return Now(
+            tuple(TimedStage(**one) for one in found["stages"]), tuple(PendingCalls(**one) for one in found["waits"])
+        )
     except (RlfError, OSError, ValueError, KeyError, TypeError):  # not there, or another rlf's
         return None
 
@@ -108,9 +96,7 @@ class NowWriter:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
         with suppress(OSError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.chat import FORMATS, ChatFormat, ParsedTurn, detect_format
+from rlf.chat import FORMATS, ChatFormat, ParsedTurn, detect_format, encode_data
 from rlf.chat.repair import stand_in
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
@@ -65,7 +65,6 @@ class ShownPrompt:
 
 def show_prompt(files: Sequence[Path], overrides: Sequence[str]) -> ShownPrompt:
     """The prompt of the first training row. Raises SpecError or RlfError for what is wrong."""
-    from rlf.chat import detect_format, encode_data
     from rlf.chat.encoding import Vision, load_processor, markup_ids
 
     spec, chat = open_chat(files, overrides)
@@ -134,7 +133,6 @@ def render_prompt(
 
 def _of_model(model: str, name: str, tools: Sequence[ToolDescription]) -> tuple[ChatFormat, str]:
     from rlf.chat.encoding import load_tokenizer
-    from rlf.spec.model_files import model_location
 
     tokenizer = load_tokenizer(model_location(model))
     chosen = detect_format(tokenizer)[0] if name == "auto" else _check_name(name)

@@ -17,7 +17,7 @@ from rlf.core.registry import nearest
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, FoundCall, Run, StoredTrajectory, TrajectoryFilter
 from rlf.reports.trajectory import opening
-from rlf.spec.model_files import model_location
+from rlf.spec.model_files import folder_on_disk, model_location
 from rlf.spec.reader import mentioned, read_env_files
 from rlf.types import FailureClass, Outcome, RunStatus
 from rlf.types.trajectory import Trajectory
@@ -56,8 +56,6 @@ class Openings:
     @cached_property
     def plain_decoder(self) -> Callable[[Sequence[int]], str] | None:
         """Tokens as text with the secrets that are in it."""
-        from rlf.spec.model_files import folder_on_disk
-
         path = self._spec.get("model", {}).get("path")
         folder = None if path is None else folder_on_disk(path)
         if folder is None:
@@ -67,8 +65,6 @@ class Openings:
 
             fast = Tokenizer.from_file(str(folder / "tokenizer.json"))
             return lambda tokens: str(fast.decode(list(tokens), skip_special_tokens=False))
-        from rlf.chat.encoding import load_tokenizer
-
         try:
             tokenizer = load_tokenizer(str(folder))
         except RlfError:
@@ -131,20 +127,13 @@ def follow_trajectories(
     """One trajectory that matches of each step that finishes from now on, until the run ends."""
     from rlf.reports.trace import find
 
-    for step in _follow_steps(reader, run_id):
-        here = replace(wanted, phase=TRAIN, step=step, limit=None)
-        for match in find(reader, run_id, here, text, 1):
-            stored = reader.whole(run_id, match.summary)
-            if stored is not None:
-                yield stored
-
-
-def _follow_steps(reader: Reader, run_id: str) -> Iterator[int]:
-    """The steps that finish from now on, until the run ends."""
     last_step = reader.get_run(run_id).last_step
     while True:
         run = reader.get_run(run_id)
-        yield from range(last_step + 1, run.last_step + 1)
+        for step in range(last_step + 1, run.last_step + 1):
+            here = replace(wanted, phase=TRAIN, step=step, limit=None)
+            found = [reader.whole(run_id, match.summary) for match in find(reader, run_id, here, text, 1)]
+            yield from (stored for stored in found if stored is not None)
         last_step = run.last_step
         if run.status is not RunStatus.RUNNING:
             return

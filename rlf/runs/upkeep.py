@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlf.core.errors import RlfError
@@ -12,7 +12,7 @@ from rlf.core.files import run_folder
 from rlf.lineage.marks import add_note, add_tags, remove_run, remove_tags
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run
-from rlf.lineage.upkeep import drop_unnamed_blobs, parse_keep, thin
+from rlf.lineage.upkeep import Thinning, drop_unnamed_blobs, parse_keep, thin
 from rlf.runs.place import remove_marked
 
 
@@ -30,20 +30,6 @@ class RunNote:
 
     run_id: str
     num_notes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Thinning:
-    """Room that was freed."""
-
-    num_trajectories: int
-    """That lost tokens, calls and scores."""
-    num_contents: int
-    """Dropped, since no row named them any more."""
-    size_bytes: int
-    """Of those contents, as stored."""
-    is_compact: bool = field(metadata={"json": None})
-    """Whether the file is smaller too: it is not while a run is running."""
 
 
 def tag(reader: Reader, name: str, tags: Sequence[str], *, remove: bool) -> RunTags:
@@ -74,8 +60,7 @@ def free_room(reader: Reader, names: Sequence[str], keep: Sequence[str]) -> Thin
     rules = parse_keep(keep)
     ids = [reader.get_run(name).record.id for name in names]
     num_thinned = sum(thin(reader.store, run_id, rules) for run_id in ids)
-    freed = drop_unnamed_blobs(reader.store)
-    return Thinning(num_thinned, freed.num_blobs, freed.size_bytes, freed.is_compact)
+    return replace(drop_unnamed_blobs(reader.store), num_trajectories=num_thinned)
 
 
 _OF_A_RUN = re.compile(r"\d{8}-\d{6}-[a-z0-9]{4}")

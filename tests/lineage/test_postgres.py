@@ -65,7 +65,7 @@ def test_runs_move_between_databases_and_are_marked_thinned_and_removed(url: str
         assert (reader.tags(), reader.notes("r")[0].text) == ({"r": ("best", "kept")}, "the one in the paper")
         assert reader.trajectory("r", k=3).scored == Reader(local).trajectory("r", k=3).scored
         assert thin(team, "r", Keep()) == 4
-        assert drop_unnamed_blobs(team).num_blobs > 0
+        assert drop_unnamed_blobs(team).num_contents > 0
         assert list(find_damage(team)) == []
         remove_run(team, "r")
         assert reader.list_runs() == []

@@ -88,9 +88,9 @@ def test_a_rule_that_there_is_not_is_refused():
 
 
 def test_cleaning_drops_only_what_nothing_names(store, ended, reader):
-    assert drop_unnamed_blobs(store).num_blobs == 0
+    assert drop_unnamed_blobs(store).num_contents == 0
     remove_run(store, ended)
-    assert drop_unnamed_blobs(store).num_blobs > 0
+    assert drop_unnamed_blobs(store).num_contents > 0
     with store.read() as connection:
         for table in ("blobs", "trajectories", "tool_calls", "collections", "tool_totals"):
             assert connection.execute(text(f"select count(*) from {table}")).scalar() == 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from rlf.lineage.records import StoredTrajectory
+from rlf.lineage.records import Evaluation, StoredTrajectory
 from rlf.reports.pages.chart import ArmCurve, draw, further_curves, main_curves
 from rlf.reports.report import Report, origin_facts, shown_events, status_words, usage_sheets
 from rlf.reports.sheets import Sheet, decimal, visible
@@ -22,8 +22,6 @@ from rlf.types.trajectory import Turn
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-    from rlf.lineage.records import Evaluation
 
 
 def render(template: str, **values: object) -> str:
