@@ -275,7 +275,7 @@ def try_job(report: Report, scratch: Path, size: str, model: Path) -> None:
 
 def compare_with_cpu(report: Report, scratch: Path) -> None:
     """One step of the built-in model in float32 on each device, from the same seeds."""
-    from rlf.lineage import TrajectoryFilter
+    from rlf.lineage.records import TrajectoryFilter
     from rlf.runs.place import open_reader
 
     with report.part("tokens and masks beside the CPU") as part:

@@ -18,7 +18,11 @@ from pathlib import Path
 from statistics import median
 
 from rlf.apps.keep.verification import check_rows
-from rlf.lineage import Reader, Recorder, RunRecord, open_store, start_run
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import RunRecord
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.reports.overview import read_overviews
 from rlf.reports.report import read_report
 from rlf.types import (

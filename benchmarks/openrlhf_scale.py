@@ -40,8 +40,10 @@ from rlf.apps.openrlhf.settings import INGEST_TOKEN, IngestSpec  # noqa: E402
 from rlf.apps.openrlhf.spool import SpoolWriter  # noqa: E402
 from rlf.apps.openrlhf.spool_pool import SpoolPool  # noqa: E402
 from rlf.apps.openrlhf.transfer import Sender, receiving  # noqa: E402
-from rlf.lineage import Recorder, open_store, start_run  # noqa: E402
+from rlf.lineage.recorder import Recorder  # noqa: E402
 from rlf.lineage.rows import encode_whole  # noqa: E402
+from rlf.lineage.run import start_run  # noqa: E402
+from rlf.lineage.store import open_store  # noqa: E402
 from rlf.plan import compile as compile_plan  # noqa: E402
 from rlf.spec import load_spec  # noqa: E402
 from tests.lineage.builders import run_record  # noqa: E402

@@ -29,8 +29,10 @@ from rlf.apps.openrlhf.dataset import Purpose  # noqa: E402
 from rlf.apps.openrlhf.ingest import mean_advantages  # noqa: E402
 from rlf.apps.openrlhf.spool_pool import Record, cut, pack, read_answer, read_span, to_frame  # noqa: E402
 from rlf.core.redact import Redactor  # noqa: E402
-from rlf.lineage import Recorder, open_store, start_run  # noqa: E402
+from rlf.lineage.recorder import Recorder  # noqa: E402
 from rlf.lineage.rows import encode_whole  # noqa: E402
+from rlf.lineage.run import start_run  # noqa: E402
+from rlf.lineage.store import open_store  # noqa: E402
 from rlf.spec.models import TrainSpec  # noqa: E402
 from rlf.training.evaluation import step_metrics  # noqa: E402
 from rlf.types import Score, Scored, StepFinished  # noqa: E402

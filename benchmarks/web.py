@@ -34,8 +34,11 @@ from starlette.testclient import TestClient
 from rlf.apps.web.app import create_app
 from rlf.apps.web.jobs import PAGES
 from rlf.apps.web.settings import WebSettings
-from rlf.lineage import Recorder, RunRecord, open_store, start_run
 from rlf.lineage.process import process_of
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import RunRecord
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.plan import plan_to_json
 from rlf.runs.plans import check_spec
 from rlf.types import StepFinished

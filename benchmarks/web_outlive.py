@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import rlf
-from rlf.lineage import Reader, open_store
+from rlf.lineage.reader import Reader
+from rlf.lineage.store import open_store
 
 _BROWSER = Path(__file__).parents[1] / ".venv" / "browser"
 _OVERRIDES = ["train.steps=2", "train.prompts_per_step=2", "rollout.num_generations=2", "eval.limit=4", "eval.every=1"]

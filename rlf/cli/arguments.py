@@ -119,15 +119,10 @@ def split_arguments(arguments: Sequence[str], *, need_file: bool = True) -> tupl
         raise RlfError(
             f"got {' '.join(arguments)}; expected a spec file. Write e.g. `specs/search.yaml train.steps=20`."
         )
-    _refuse_bare_key(files)
-    return files, overrides
-
-
-def _refuse_bare_key(files: Sequence[Path]) -> None:
-    """`train.steps` alone would be taken for a file."""
-    for file in files:
+    for file in files:  # `train.steps` alone would be taken for one
         if _BARE_KEY.fullmatch(str(file)) and file.suffix not in (".yaml", ".yml", ".json") and not file.exists():
             raise RlfError(f"got {file}; expected a spec file or a key with its value. Write e.g. `{file}=VALUE`.")
+    return files, overrides
 
 
 def _refuse_spaces(arguments: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""JSON Schema (2020-12) of what commands print with `--json`, from the types in `rlf.cli.outputs`.
+"""JSON Schema (2020-12) of what commands print with `--json`, from their types.
 
 The rules are those of `rlf.core.plain_json.as_json`. Objects have exactly the keys of their dataclass.
 """
@@ -39,154 +39,99 @@ class SchemaFiles:
     files: tuple[Path, ...]
 
 
-_HOMES: dict[str, tuple[str, ...]] = {
-    "apps.attack.attack": ("Attack",),
-    "apps.bench.robust": ("RobustRow",),
-    "apps.bench.run": ("BenchmarkFolder", "BenchmarkLine", "BenchmarkResult"),
-    "apps.build.build": ("Built", "BuildEstimate", "ShownWorld"),
-    "apps.build.prove": ("FolderProof",),
-    "apps.chaos.chaos": ("Chaos",),
-    "apps.climb.climb": ("Climb",),
-    "apps.demos.demos": ("DemosReport",),
-    "apps.doctor.findings": ("Examination",),
-    "apps.evaluate.branches": ("Branches",),
-    "apps.evaluate.explain_run": ("RunExplanation",),
-    "apps.evaluate.forecast": ("Forecast",),
-    "apps.evaluate.play": ("EvaluationProgress",),
-    "apps.evaluate.run": ("EvaluationStart",),
-    "apps.evaluate.turn": ("TurnExplanation",),
-    "apps.evaluate.why": ("Explanation",),
-    "apps.share.export": ("ModelExport",),
-    "runs.prompts": ("ShownPrompt",),
-    "apps.imports.tools": ("ImportFiles",),
-    "apps.imports.worlds": ("ImportedWorld",),
-    "apps.init.projects": ("Project",),
-    "apps.init.recipes": ("Recipe",),
-    "apps.judges.calibration": ("Calibration",),
-    "apps.prompt.search": ("PromptResult",),
-    "apps.keep.proof": ("ModelProof",),
-    "apps.keep.salvage": ("Salvage",),
-    "apps.keep.verification": ("Verification",),
-    "apps.rehearse.rehearsals": ("Rehearsal", "RehearsalStage"),
-    "apps.rewards.scoring": ("Rescoring", "RewardKind", "RewardTerm", "ShownReward", "Trial"),
-    "apps.serve.serve": ("ServedEndpoint",),
-    "apps.serve.agents.certify": ("AgentCertificate",),
-    "apps.web.bundles": ("Bundle",),
-    "apps.web.settings": ("OpenedPage",),
-    "apps.share.tables": ("ExportedRuns", "ImportedRuns"),
-    "apps.tools.trials": ("CalledTool", "ToolBench", "ToolTrial"),
-    "apps.worlds.trial": ("Page",),
-    "apps.worlds.worlds": ("DescribedWorld", "WorldKind"),
-    "chat.marks": ("ParsedTurn",),
-    "environments.playing": ("Played",),
-    "lineage.graph": ("Graph", "GraphNode", "NodeDifference"),
-    "lineage.records": ("FoundCall", "StoredTrajectory"),
-    "lineage.upkeep": ("Thinning",),
-    "python.specs": ("Check",),
-    "python.tools": ("Tool",),
-    "reports.comparison": ("Comparison",),
-    "reports.evaluations": ("EvaluationReport",),
-    "reports.overview": ("Overview",),
-    "reports.report": ("Report",),
-    "reports.sweep": ("SweepReport",),
-    "reports.trace": ("TrajectoryMatch",),
-    "rollout.certificate": ("Certificate",),
-    "runs.sink": ("RunInfo", "RunOutcome"),
-    "apps.keep.forks": ("Agreement",),
-    "runs.upkeep": ("RunNote", "Removals", "RunTags"),
-    "runs.planning": ("PlanDifference", "PlanReport"),
-    "runs.sweeps": ("Member",),
-    "reports.progress": ("EvaluationLine", "InterruptedLine", "StepLine"),
-    "runs.now": ("TailEnd",),
-    "types": ("CheckpointSaved", "Notice", "RunFinished"),
-}
-"""Modules, below `rlf`, of the types that commands print."""
-
 _OUTPUTS: dict[str, str] = {
-    "init": "Project | list[Recipe]",
-    "check": "Check",
-    "plan": "PlanReport | PlanDifference",
-    "run": "RunOutcome | SweepReport",
-    "resume": "RunOutcome | SweepReport",
-    "chaos": "Chaos",
-    "demos": "DemosReport",
-    "rehearse": "Rehearsal | RunOutcome",
-    "eval": "EvaluationReport",
-    "forecast": "Forecast",
-    "climb": "Climb",
-    "prompt": "PromptResult",
-    "bench": "list[BenchmarkLine] | BenchmarkFolder | BenchmarkResult | list[RobustRow]",
-    "export": "ModelExport",
-    "verify": "ModelProof",
-    "trace": "list[TrajectoryMatch] | list[FoundCall] | StoredTrajectory",
-    "why": "Explanation | RunExplanation | TurnExplanation",
-    "web": "Bundle",
-    "schema": "SchemaFiles | Json",
-    "doctor": "Examination",
-    "agent certify": "AgentCertificate",
-    "env build": "BuildEstimate | Built",
-    "env list": "list[WorldKind]",
-    "env prove": "FolderProof | Page",
-    "env show": "ShownWorld | DescribedWorld",
-    "env attack": "Page",
-    "env play": "Played",
-    "env import": "ImportedWorld",
-    "runs list": "list[Overview]",
-    "runs show": "Report | SweepReport | EvaluationReport | Graph | StoredTrajectory",
-    "runs tail": "TailEnd",
-    "runs compare": "Comparison",
-    "runs diff": "list[NodeDifference]",
-    "runs whence": "list[GraphNode]",
-    "runs fork": "RunOutcome",
-    "runs branch": "Branches",
-    "runs reproduce": "Agreement | RunOutcome",
-    "runs tag": "RunTags",
-    "runs note": "RunNote",
-    "runs rm": "Removals",
-    "runs gc": "Thinning",
-    "runs verify": "Verification",
-    "runs salvage": "Salvage",
-    "runs export": "ExportedRuns",
-    "runs import": "ImportedRuns",
-    "format show": "ShownPrompt",
-    "format parse": "ParsedTurn",
-    "format certify": "Certificate",
-    "tools list": "list[Tool]",
-    "tools show": "Tool",
-    "tools test": "list[ToolTrial] | CalledTool",
-    "tools bench": "ToolBench",
-    "tools import": "ImportFiles",
-    "rewards list": "list[RewardTerm] | list[RewardKind]",
-    "rewards show": "ShownReward",
-    "rewards test": "list[Trial]",
-    "rewards score": "Rescoring",
-    "rewards attack": "Attack | list[Attack]",
-    "rewards calibrate": "Calibration",
-    "serve": "ServedEndpoint",
+    "init": "apps.init.projects.Project | list[apps.init.recipes.Recipe]",
+    "check": "python.specs.Check",
+    "plan": "runs.planning.PlanReport | runs.planning.PlanDifference",
+    "run": "runs.sink.RunOutcome | reports.sweep.SweepReport",
+    "resume": "runs.sink.RunOutcome | reports.sweep.SweepReport",
+    "chaos": "apps.chaos.chaos.Chaos",
+    "demos": "apps.demos.demos.DemosReport",
+    "rehearse": "apps.rehearse.rehearsals.Rehearsal | runs.sink.RunOutcome",
+    "eval": "reports.evaluations.EvaluationReport",
+    "forecast": "apps.evaluate.forecast.Forecast",
+    "climb": "apps.climb.climb.Climb",
+    "prompt": "apps.prompt.search.PromptResult",
+    "bench": (
+        "list[apps.bench.run.BenchmarkLine] | apps.bench.run.BenchmarkFolder | apps.bench.run.BenchmarkResult | "
+        "list[apps.bench.robust.RobustRow]"
+    ),
+    "export": "apps.share.export.ModelExport",
+    "verify": "apps.keep.proof.ModelProof",
+    "trace": "list[reports.trace.TrajectoryMatch] | list[lineage.records.FoundCall] | lineage.records.StoredTrajectory",
+    "why": (
+        "apps.evaluate.why.Explanation | apps.evaluate.explain_run.RunExplanation | apps.evaluate.turn.TurnExplanation"
+    ),
+    "web": "apps.web.bundles.Bundle",
+    "schema": "cli.outputs.SchemaFiles | cli.outputs.Json",
+    "doctor": "apps.doctor.findings.Examination",
+    "agent certify": "apps.serve.agents.certify.AgentCertificate",
+    "env build": "apps.build.build.BuildEstimate | apps.build.build.Built",
+    "env list": "list[apps.worlds.worlds.WorldKind]",
+    "env prove": "apps.build.prove.FolderProof | apps.worlds.trial.Page",
+    "env show": "apps.build.build.ShownWorld | apps.worlds.worlds.DescribedWorld",
+    "env attack": "apps.worlds.trial.Page",
+    "env play": "environments.playing.Played",
+    "env import": "apps.imports.worlds.ImportedWorld",
+    "runs list": "list[reports.overview.Overview]",
+    "runs show": (
+        "reports.report.Report | reports.sweep.SweepReport | reports.evaluations.EvaluationReport | "
+        "lineage.graph.Graph | lineage.records.StoredTrajectory"
+    ),
+    "runs tail": "runs.now.TailEnd",
+    "runs compare": "reports.comparison.Comparison",
+    "runs diff": "list[lineage.graph.NodeDifference]",
+    "runs whence": "list[lineage.graph.GraphNode]",
+    "runs fork": "runs.sink.RunOutcome",
+    "runs branch": "apps.evaluate.branches.Branches",
+    "runs reproduce": "apps.keep.forks.Agreement | runs.sink.RunOutcome",
+    "runs tag": "runs.upkeep.RunTags",
+    "runs note": "runs.upkeep.RunNote",
+    "runs rm": "runs.upkeep.Removals",
+    "runs gc": "lineage.upkeep.Thinning",
+    "runs verify": "apps.keep.verification.Verification",
+    "runs salvage": "apps.keep.salvage.Salvage",
+    "runs export": "apps.share.tables.ExportedRuns",
+    "runs import": "apps.share.tables.ImportedRuns",
+    "format show": "runs.prompts.ShownPrompt",
+    "format parse": "chat.marks.ParsedTurn",
+    "format certify": "rollout.certificate.Certificate",
+    "tools list": "list[python.tools.Tool]",
+    "tools show": "python.tools.Tool",
+    "tools test": "list[apps.tools.trials.ToolTrial] | apps.tools.trials.CalledTool",
+    "tools bench": "apps.tools.trials.ToolBench",
+    "tools import": "apps.imports.tools.ImportFiles",
+    "rewards list": "list[apps.rewards.scoring.RewardTerm] | list[apps.rewards.scoring.RewardKind]",
+    "rewards show": "apps.rewards.scoring.ShownReward",
+    "rewards test": "list[apps.rewards.scoring.Trial]",
+    "rewards score": "apps.rewards.scoring.Rescoring",
+    "rewards attack": "apps.attack.attack.Attack | list[apps.attack.attack.Attack]",
+    "rewards calibrate": "apps.judges.calibration.Calibration",
+    "serve": "apps.serve.serve.ServedEndpoint",
 }
-"""The type of a command's result."""
+"""The type of a command's result, by its place below `rlf`."""
 
 _OF_RUN = {
-    "started": "RunInfo",
-    "step": "StepLine",
-    "evaluation": "EvaluationLine",
-    "interrupted": "InterruptedLine",
-    "checkpoint": "CheckpointSaved",
-    "notice": "Notice",
-    "finished": "RunFinished",
+    "started": "runs.sink.RunInfo",
+    "step": "reports.progress.StepLine",
+    "evaluation": "reports.progress.EvaluationLine",
+    "interrupted": "reports.progress.InterruptedLine",
+    "checkpoint": "types.CheckpointSaved",
+    "notice": "types.Notice",
+    "finished": "types.RunFinished",
 }
 _OF_EVALUATION = {
-    "started": "EvaluationStart",
-    "progress": "EvaluationProgress",
+    "started": "apps.evaluate.run.EvaluationStart",
+    "progress": "apps.evaluate.play.EvaluationProgress",
     **{name: _OF_RUN[name] for name in ("evaluation", "interrupted", "notice", "finished")},
 }
 _EVENTS: dict[str, dict[str, str]] = {
-    "run": {**_OF_RUN, "member": "Member"},
-    "resume": {**_OF_RUN, "member": "Member"},
-    "rehearse": {**_OF_RUN, "stage": "RehearsalStage"},
+    "run": {**_OF_RUN, "member": "runs.sweeps.Member"},
+    "resume": {**_OF_RUN, "member": "runs.sweeps.Member"},
+    "rehearse": {**_OF_RUN, "stage": "apps.rehearse.rehearsals.RehearsalStage"},
     "eval": _OF_EVALUATION,
     "forecast": _OF_EVALUATION,
-    "web": {"open": "OpenedPage"},
+    "web": {"open": "apps.web.settings.OpenedPage"},
     "runs fork": _OF_RUN,
     "runs reproduce": _OF_RUN,
     "runs tail": {name: _OF_RUN[name] for name in ("step", "evaluation", "notice")},
@@ -194,30 +139,23 @@ _EVENTS: dict[str, dict[str, str]] = {
 """The types of the events that a command prints before its result, each on a line of its own."""
 
 
-def _load_types() -> dict[str, Any]:
-    """The types by name, without those of apps that are not here."""
-    found: dict[str, Any] = {"SchemaFiles": SchemaFiles, "Json": Json}
-    for home, names in _HOMES.items():
-        if is_present(home):
-            module = importlib.import_module(f"rlf.{home}")
-            found |= {name: getattr(module, name) for name in names}
-    return found
-
-
-_TYPES = _load_types()
+_TYPE = re.compile(r"([a-z_.]+)\.([A-Z]\w+)")
 
 
 def _type_of(text: str) -> Any:
     """The type that a text names, without the arms of apps that are not here."""
-    arms = [arm for arm in text.split(" | ") if set(re.findall(r"[A-Z]\w+", arm)) <= _TYPES.keys()]
-    return eval(" | ".join(arms) or "None", _TYPES)
+    arms = [arm for arm in text.split(" | ") if all(is_present(home) for home, _ in _TYPE.findall(arm))]
+    named = {
+        name: getattr(importlib.import_module(f"rlf.{home}"), name) for home, name in _TYPE.findall("|".join(arms))
+    }
+    return eval(_TYPE.sub(r"\2", " | ".join(arms)) or "None", named)
 
 
 OUTPUTS: dict[str, Any] = {
     command: _type_of(text) for command, text in _OUTPUTS.items() if command.partition(".")[0] in HOMES
 }
 EVENTS: dict[str, dict[str, Any]] = {
-    command: {event: _TYPES[name] for event, name in events.items()}
+    command: {event: _type_of(name) for event, name in events.items()}
     for command, events in _EVENTS.items()
     if command in HOMES
 }

@@ -71,7 +71,9 @@ class Progress:
             case StepFinished():
                 return self._after_step(event, now_s)
             case EvaluationFinished():
-                return self._after_evaluation(event, now_s)
+                took_s = 0.0 if self.active_s is None else now_s - self.active_s
+                evaluations = (*self.evaluations, replace(event, trajectories=()))
+                return replace(self, evaluations=evaluations, evaluating_s=self.evaluating_s + took_s, active_s=now_s)
             case CheckpointSaved():
                 return replace(self, checkpoint_step=event.step)
             case Notice():
@@ -94,11 +96,6 @@ class Progress:
             return self.metrics.get("time/step_s")
         median_s = median_low(step_s for step_s, _ in self.took_s)
         return median_s + sum(evaluating_s for _, evaluating_s in self.took_s) / len(self.took_s)
-
-    def _after_evaluation(self, event: EvaluationFinished, now_s: float) -> Progress:
-        took_s = 0.0 if self.active_s is None else now_s - self.active_s
-        evaluations = (*self.evaluations, replace(event, trajectories=()))
-        return replace(self, evaluations=evaluations, evaluating_s=self.evaluating_s + took_s, active_s=now_s)
 
     def _after_step(self, event: StepFinished, now_s: float) -> Progress:
         values = {name: event.metrics[name] for name in CURVES if name in event.metrics}

@@ -66,12 +66,6 @@ def _our_name(reference: re.Match[str]) -> str:
     return f"${{{'.'.join(ours[0])}}}" if ours else reference[0]
 
 
-def interpolate_path(node: Node, faults: list[Fault]) -> str | None:
-    """A path that names a file to read: the environment is known by then, the spec's keys are not."""
-    resolved = interpolate(replace(node, value={"path": node}), faults).mapping["path"]
-    return resolved.value if isinstance(resolved.value, str) else None
-
-
 @dataclass(frozen=True, slots=True)
 class Interpolation:
     """A value that was filled in, and from what."""
@@ -196,7 +190,8 @@ class Reading:
         if not isinstance(node.value, str):
             self.faults.append(node.fault(f"got {show(plain(node))}; expected {expected}. Write e.g. `{example}`."))
             return None
-        text = interpolate_path(node, self.faults)
+        resolved = interpolate(replace(node, value={"path": node}), self.faults).mapping["path"]
+        text = resolved.value if isinstance(resolved.value, str) else None
         return None if text is None else absolute(Path(text), node.folder)
 
     def spell_out(self, root: Node) -> Node:

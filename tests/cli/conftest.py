@@ -14,7 +14,10 @@ from jsonschema.exceptions import best_match
 from typer.testing import CliRunner, Result
 
 from rlf.cli import app, envelope
-from rlf.lineage import Reader, Recorder, open_store, start_run
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.reports.verdict import read_verdict
 from rlf.runs.sink import RunInfo, RunOutcome, View
 from rlf.types import Notice, RunEvent, RunFinished, RunStatus

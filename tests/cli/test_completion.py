@@ -11,7 +11,8 @@ import pytest
 
 from rlf.apps.init.command import complete_template
 from rlf.cli.completion import complete_run, complete_spec, complete_tool, complete_tool_file
-from rlf.lineage import open_store, start_run
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 
 from ..reports.synthetic import run_record
 

@@ -11,7 +11,7 @@ from typer.testing import Result
 
 from rlf.apps.doctor import findings
 from rlf.apps.doctor.findings import MachineFinding, Status, disk_finding, examine, package_finding
-from rlf.lineage import open_store
+from rlf.lineage.store import open_store
 
 Rlf = Callable[..., Result]
 

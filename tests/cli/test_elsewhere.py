@@ -45,7 +45,10 @@ def test_another_wrong_option_is_answered_with_those_that_there_are(rlf):
 
 
 def test_a_narrow_screen_shows_ids_whole(tmp_path):
-    from rlf.lineage import Reader, Recorder, open_store, start_run
+    from rlf.lineage.reader import Reader
+    from rlf.lineage.recorder import Recorder
+    from rlf.lineage.run import start_run
+    from rlf.lineage.store import open_store
     from rlf.reports.overview import read_overviews
 
     from ..reports.synthetic import events, run_record

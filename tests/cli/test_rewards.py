@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.rewards import RULES, TrajectoryFacts
 from rlf.types import Score, Scored, StepFinished
 

@@ -11,7 +11,9 @@ from dataclasses import replace
 import pytest
 from typer.testing import Result
 
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.types import RunFinished, RunStatus
 
 from ..reports.synthetic import events, run_record

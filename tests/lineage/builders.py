@@ -6,7 +6,7 @@ import random
 import struct
 
 from rlf.core import derive_seed
-from rlf.lineage import FileRecord, RunRecord
+from rlf.lineage.records import FileRecord, RunRecord
 from rlf.types import (
     Attempt,
     CallRecord,

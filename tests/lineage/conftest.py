@@ -4,7 +4,10 @@ import shutil
 
 import pytest
 
-from rlf.lineage import Reader, migrate, open_store, start_run
+from rlf.lineage import migrate
+from rlf.lineage.reader import Reader
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 
 from .builders import run_record
 

@@ -10,7 +10,10 @@ import pytest
 from rlf.apps.share.archive import open_archive, write_archive
 from rlf.apps.share.tables import write_tables
 from rlf.core import RlfError, RunError, hash_path
-from rlf.lineage import Reader, Recorder, open_store, start_run
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 
 from .builders import run_record, step
 

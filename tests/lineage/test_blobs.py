@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from rlf.lineage import Recorder, begin_resume, start_run
 from rlf.lineage.blobs import MIN_BYTES, Blobs, compress, decompress
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import begin_resume, start_run
 from rlf.types import CallRecord, EvaluationFinished, StepFinished
 
 from .builders import run_record, scored, step

@@ -6,8 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from rlf.core import RlfError
-from rlf.lineage import Recorder, begin_resume, open_store, start_run, tables
+from rlf.lineage import tables
 from rlf.lineage.lease import describe_owner
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.store import open_store
 from rlf.reports.overview import elapsed_s
 from rlf.runs import now as tail
 from rlf.types import Notice, RunFinished, RunStatus

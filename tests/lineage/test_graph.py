@@ -3,8 +3,10 @@
 from collections import Counter
 from dataclasses import replace
 
-from rlf.lineage import FileRecord, Recorder, start_run
 from rlf.lineage.graph import differing, hash_metrics, read_graph
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import FileRecord
+from rlf.lineage.run import start_run
 from rlf.types import CheckpointSaved, EvaluationFinished, StepFinished
 
 from .builders import run_record, scored

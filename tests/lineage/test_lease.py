@@ -9,11 +9,14 @@ import pytest
 from sqlalchemy import update
 
 from rlf.core import RlfError
-from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run, tables
 from rlf.lineage import run as heartbeat_module
+from rlf.lineage import tables
 from rlf.lineage.lease import LEASE_S, LeaseLost
 from rlf.lineage.marks import remove_run
-from rlf.lineage.run import Heartbeat
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import Heartbeat, begin_resume, start_run
+from rlf.lineage.store import open_store
 from rlf.types import RunFinished, RunStatus
 
 from .builders import run_record, step

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from rlf.apps.share.archive import copy_run
-from rlf.lineage import Reader, Recorder, open_store, start_run
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.types import CheckpointSaved
 
 from .builders import run_record

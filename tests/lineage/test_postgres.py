@@ -8,8 +8,11 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from rlf.apps.share.archive import copy_run
-from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run
 from rlf.lineage.marks import add_note, add_tags, find_damage, remove_run
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.store import open_store
 from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, thin
 from rlf.types import EvaluationFinished, RunFinished, RunStatus
 
@@ -72,7 +75,7 @@ def test_runs_move_between_databases_and_are_marked_thinned_and_removed(url: str
 
 
 def test_processes_that_open_a_fresh_database_at_once_make_it_once(url: str) -> None:
-    program = f"from rlf.lineage import open_store; open_store({url!r}).close()"
+    program = f"from rlf.lineage.store import open_store; open_store({url!r}).close()"
     opened = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(3)]
     for process in opened:
         _, errors = process.communicate(timeout=60)

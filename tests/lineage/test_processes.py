@@ -7,7 +7,9 @@ from contextlib import ExitStack
 import pytest
 
 from rlf.core import RlfError
-from rlf.lineage import Reader, begin_resume, open_store
+from rlf.lineage.reader import Reader
+from rlf.lineage.run import begin_resume
+from rlf.lineage.store import open_store
 from rlf.types import RunStatus
 
 from ..processes import Process

@@ -11,12 +11,10 @@ from typer.testing import CliRunner
 
 from rlf.cli import app
 from rlf.core import RlfError, hash_path
-from rlf.lineage import (
-    Reader,
-    Recorder,
-    open_store,
-    start_run,
-)
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.runs.place import open_lineage
 
 from ..reports.synthetic import events, run_record

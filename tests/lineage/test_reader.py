@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from rlf.core import RlfError
-from rlf.lineage import ParentKind, Recorder, TrajectoryFilter, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import ParentKind, TrajectoryFilter
+from rlf.lineage.run import start_run
 from rlf.lineage.values import read_left_out
 from rlf.types import (
     CallRecord,

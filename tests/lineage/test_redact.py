@@ -6,7 +6,11 @@ from dataclasses import replace
 import pytest
 
 from rlf.core.redact import Redactor
-from rlf.lineage import FileRecord, Reader, Recorder, open_store, start_run
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import FileRecord
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.types import (
     CallRecord,
     CheckpointSaved,

@@ -9,7 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlf.lineage import Checkpoint, Reader, Recorder, open_store, start_run
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import Checkpoint
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.types import (
     Attempt,
     CallRecord,

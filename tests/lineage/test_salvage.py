@@ -9,8 +9,10 @@ from typer.testing import CliRunner
 from rlf.apps.keep.salvage import salvage
 from rlf.cli import app
 from rlf.core import RlfError, hash_path
-from rlf.lineage import Reader, Recorder, start_run
 from rlf.lineage.marks import find_damage
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
 from rlf.runs.place import open_lineage
 
 from .builders import run_record, step

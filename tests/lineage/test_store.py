@@ -14,8 +14,11 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
 from rlf.core import RlfError, RunError
-from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run
 from rlf.lineage import store as store_module
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.store import open_store
 from rlf.runs.place import open_lineage
 from rlf.types import RunFinished, RunStatus
 
@@ -96,7 +99,7 @@ def test_a_folder_in_place_of_the_file_is_named(tmp_path):
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o555)
-    program = f"from rlf.lineage import open_store; open_store({str(folder / 'rlf.db')!r})"
+    program = f"from rlf.lineage.store import open_store; open_store({str(folder / 'rlf.db')!r})"
     command = [sys.executable, "-c", program]
     if os.getuid() == 0:
         command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", *command]

@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.lineage import Reader, Recorder, open_store, start_run
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import TrajectoryFilter
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.lineage.upkeep import Keep, thin
 from rlf.reports.trace import find
 from rlf.types import RunFinished, RunStatus, StepFinished

@@ -9,10 +9,14 @@ from sqlalchemy import Boolean, Float, Integer, LargeBinary, insert, text, updat
 from rlf.apps.share import archive as transfer
 from rlf.apps.share.archive import copy_run
 from rlf.core import RlfError
-from rlf.lineage import Reader, Recorder, open_store, start_run, tables
 from rlf.lineage import marks as damage
+from rlf.lineage import tables
 from rlf.lineage import upkeep as soundness
 from rlf.lineage.marks import add_note, add_tags, find_damage, remove_run, remove_tags
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, parse_keep, thin
 from rlf.types import EvaluationFinished, RunFinished, RunStatus, StepFinished
 

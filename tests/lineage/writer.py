@@ -10,7 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlf.core import RlfError
-from rlf.lineage import Reader, Recorder, begin_resume, open_store, start_run
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.store import open_store
 
 from .builders import run_record, step
 

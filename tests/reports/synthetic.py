@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rlf.lineage import RunRecord
+from rlf.lineage.records import RunRecord
 from rlf.reports.statistics import wilson_interval
 from rlf.types import (
     Attempt,

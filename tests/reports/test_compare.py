@@ -16,9 +16,21 @@ from xml.etree import ElementTree
 import pytest
 
 from rlf.core.errors import RlfError
-from rlf.lineage import Evaluation, FileRecord, Reader, Recorder, Run, StepTotals, TrainingStep, open_store, start_run
-from rlf.lineage.records import EVALUATION, SWEEP, AcceptedChange, ParentKind
-from rlf.lineage.run import accept_changes
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import (
+    EVALUATION,
+    SWEEP,
+    AcceptedChange,
+    Evaluation,
+    FileRecord,
+    ParentKind,
+    Run,
+    StepTotals,
+    TrainingStep,
+)
+from rlf.lineage.run import accept_changes, start_run
+from rlf.lineage.store import open_store
 from rlf.reports.arms import Arm, ArmMember, DifferenceCause, differences, named_by_difference, read_arms
 from rlf.reports.comparison import compare, flip_matrix, read_examples
 from rlf.reports.comparison_views import HEADER, comparison_view, csv_text, markdown, page, sheets

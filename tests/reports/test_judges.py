@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlf.lineage import Evaluation, TrainingStep
+from rlf.lineage.records import Evaluation, TrainingStep
 from rlf.reports.comparison import compare
 from rlf.reports.comparison_views import sheets
 from rlf.reports.report import JudgeTotals, judge_totals

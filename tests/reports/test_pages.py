@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.cli.main import app
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.lineage.records import TrainingStep
 from rlf.reports.pages.chart import ArmCurve, Chart, Line, draw, further_curves, main_curves, ticks
 from rlf.reports.pages.render import beside, run_page, side

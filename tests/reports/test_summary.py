@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.lineage import Evaluation, Reader, TrajectorySummary
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import Evaluation, TrajectorySummary
 from rlf.reports.evaluations import interval_of, kinds_of, success_words
 from rlf.reports.overview import read_overviews, render_overviews, shown_columns
 from rlf.reports.report import read_report, report_view

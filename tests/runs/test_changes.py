@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from rlf.cli import app
 from rlf.core import RlfError, SpecError
-from rlf.lineage import FileRecord, Reader
 from rlf.lineage.graph import read_graph
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import FileRecord
 from rlf.plan import checks
 from rlf.reports.arms import Arm, DifferenceCause, differences, read_arms
 from rlf.runs.changes import InputsChanged

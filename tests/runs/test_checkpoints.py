@@ -11,7 +11,9 @@ import pytest
 
 from rlf.core import RlfError, hash_path
 from rlf.engines.saved_model import find_damage
-from rlf.lineage import Reader, Recorder, start_run
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
 from rlf.runs.exports import choose_model
 from rlf.runs.place import open_lineage
 from rlf.runs.restore import choose_start, damaged_checkpoints

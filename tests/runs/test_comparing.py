@@ -7,7 +7,10 @@ import pytest
 from rlf.apps.web.comparisons import view_comparison, view_question
 from rlf.core import RlfError
 from rlf.core.errors import NotFoundError
-from rlf.lineage import Reader, Recorder, open_store, start_run
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.runs.trajectories import Openings
 
 from ..reports.synthetic import events, run_record

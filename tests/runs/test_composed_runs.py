@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.rewards import Term
 from rlf.runs.place import open_lineage
 from rlf.runs.start import run

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from rlf.cli import app
 from rlf.core import RunError, SpecError
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
 from rlf.runs.sink import Budget
 from rlf.runs.start import resume, run

@@ -7,7 +7,7 @@ import pytest
 from rlf.apps.evaluate.advantage import explain_advantage
 from rlf.apps.keep.verification import verify_folder
 from rlf.core import RlfError, SpecError
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_spec
 from rlf.runs.start import run

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlf.core import RunError
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.lineage.records import LoggedEvent, Run, TrainingStep
 from rlf.runs.place import open_lineage
 from rlf.runs.start import resume, run

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
 from rlf.runs.start import resume, run
 from rlf.spec.reader import forget_env_files

@@ -10,8 +10,9 @@ from rlf.apps.share.export import export_model
 from rlf.chat.encoding import load_tokenizer
 from rlf.core import RlfError, hash_path
 from rlf.engines.local.model import load_model, save_model
-from rlf.lineage import Reader, start_run
 from rlf.lineage.graph import read_graph
+from rlf.lineage.reader import Reader
+from rlf.lineage.run import start_run
 from rlf.runs.exports import ORIGIN, PROCESSOR_FILES
 from rlf.runs.place import open_lineage
 from rlf.spec.model_files import model_location

@@ -21,7 +21,8 @@ from rlf.apps.evaluate.outlook import expect_gpus, expect_steps, find_step, gpu_
 from rlf.cli.main import app
 from rlf.core import RlfError
 from rlf.endpoints.spec import EndpointSpec
-from rlf.lineage import Recorder, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
 from rlf.plan import plan_to_json
 from rlf.reports.paired import mcnemar_power
 from rlf.rollout.diagnosis import CauseKind, Signal

@@ -13,8 +13,9 @@ from rlf.apps.share.export import export_model
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.engines.saved_model import find_damage
-from rlf.lineage import Reader, start_run
 from rlf.lineage.graph import read_graph
+from rlf.lineage.reader import Reader
+from rlf.lineage.run import start_run
 from rlf.runs.place import open_lineage
 from rlf.types import CheckpointSaved
 

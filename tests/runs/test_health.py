@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
 from rlf.runs.sink import HealthStop
 from rlf.runs.start import resume, run

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from rlf.apps.rewards.scoring import try_rewards
-from rlf.lineage import Reader, TrajectoryFilter
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import TrajectoryFilter
 from rlf.lineage.values import training_scores
 from rlf.runs.place import open_lineage
 from rlf.runs.rewards import load_rewards

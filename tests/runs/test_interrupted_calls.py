@@ -17,8 +17,9 @@ from safetensors.torch import load_file
 
 from rlf.builtin.encyclopedia import search
 from rlf.cli.live import event_line
-from rlf.lineage import Reader, TrajectoryFilter
 from rlf.lineage.marks import find_damage
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import TrajectoryFilter
 from rlf.runs.place import open_lineage
 from rlf.runs.start import resume, run
 from rlf.types import Interrupted, Outcome, RunStatus, StepFinished, StopReason

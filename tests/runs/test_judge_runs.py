@@ -17,7 +17,7 @@ from rlf.apps.openrlhf.spool_pool import Record, read_frames, to_frame
 from rlf.cli import app
 from rlf.core import RunError
 from rlf.core.redact import Redactor
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.runs.place import open_lineage
 from rlf.runs.start import run

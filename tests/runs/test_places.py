@@ -15,7 +15,7 @@ from rlf.apps.openrlhf.checks import _on_this_cpu
 from rlf.apps.openrlhf.rehearsal_place import STANDIN, RehearsalEnvironment, find_place, rehearsal_environment
 from rlf.apps.rehearse.rehearsals import run_in_full
 from rlf.core import RlfError
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.runs import plans
 from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_spec

@@ -4,7 +4,7 @@ import pytest
 
 from rlf.core import SpecError
 from rlf.engines.local.checkpoint import read_progress
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_spec
 from rlf.runs.start import run

@@ -12,7 +12,7 @@ from urllib.request import HTTPCookieProcessor, build_opener
 import pytest
 
 from rlf.apps.keep.verification import verify_folder
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
 from rlf.runs.upkeep import remove_with_folders
 

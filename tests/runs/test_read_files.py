@@ -16,8 +16,8 @@ from rlf.core import RlfError
 from rlf.core.callables import load_callable, opened_files
 from rlf.core.search_path import library_folders
 from rlf.environments.processes import ClassProcesses
-from rlf.lineage import FileRecord, Reader
-from rlf.lineage.records import FilesRead
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import FileRecord, FilesRead
 from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_spec
 from rlf.runs.provenance import ReadFiles, packages

@@ -13,8 +13,11 @@ from rlf.apps.share.archive import copy_run
 from rlf.apps.share.export import export_model
 from rlf.core import RlfError
 from rlf.core.files import path_inside, run_folder
-from rlf.lineage import Reader, Recorder, start_run, tables
+from rlf.lineage import tables
 from rlf.lineage.marks import removing
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
 from rlf.runs.place import open_lineage
 from rlf.runs.restore import drop_checkpoints
 from rlf.runs.upkeep import remove_with_folders

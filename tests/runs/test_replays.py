@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from rlf.core import RlfError
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.runs.restore import find_replay
 from rlf.tools.execution.cache import AnsweredCall, ReplayMiss, TapeWriter, arguments_text
 from rlf.types import Image, Outcome, StepFinished, ToolCall, ToolResult

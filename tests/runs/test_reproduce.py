@@ -13,8 +13,11 @@ from typer.testing import CliRunner
 
 from rlf.cli import app
 from rlf.core import RlfError
-from rlf.lineage import Reader, Recorder, start_run, tables
+from rlf.lineage import tables
 from rlf.lineage.graph import differing, explain_differences, read_graph
+from rlf.lineage.reader import Reader
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
 from rlf.reports.verdict import read_verdict
 from rlf.runs import provenance
 from rlf.runs.place import open_lineage

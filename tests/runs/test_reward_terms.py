@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.lineage import Reader, TrajectoryFilter
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import TrajectoryFilter
 from rlf.runs.place import open_lineage
 from rlf.runs.start import run
 from rlf.types import Notice, ScoreState

@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 from rlf.core import RlfError
 from rlf.engines.local import checkpoint
 from rlf.engines.local.update import Updater
-from rlf.lineage import Reader, TrajectoryFilter
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import TrajectoryFilter
 from rlf.runs.place import open_lineage
 from rlf.runs.start import resume, run
 from rlf.types import EvaluationFinished, RunStatus, StepFinished, StopReason

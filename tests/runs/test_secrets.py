@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from rlf.cli import app
 from rlf.core import RlfError
-from rlf.lineage import Reader, TrajectoryFilter
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import TrajectoryFilter
 from rlf.runs.place import open_lineage
 from rlf.runs.start import resume, run
 from rlf.types import RunStatus, StepFinished, StopReason

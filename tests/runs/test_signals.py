@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.reports.report import read_report, shown_events
 from rlf.reports.verdict import VerdictKind
 from rlf.runs.place import open_lineage

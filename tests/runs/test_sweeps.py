@@ -9,7 +9,7 @@ import pytest
 from rlf.core import RlfError, SpecError
 from rlf.data import tasks
 from rlf.data.tasks import load_tasks
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.reports.sweep import read_sweep
 from rlf.runs import members, provenance
 from rlf.runs.changes import InputsChanged

@@ -9,7 +9,7 @@ import pytest
 
 from rlf.core import RlfError, SpecError
 from rlf.core.redact import Redactor
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.plan import plan_to_json
 from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_spec

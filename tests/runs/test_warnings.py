@@ -1,6 +1,6 @@
 """What is unwise about a run is told before its first step, and kept with it."""
 
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
 from rlf.runs.start import run
 from rlf.types import Notice, StepFinished

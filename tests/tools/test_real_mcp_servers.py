@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 from rlf.cli.main import app
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
 
 INSTALLED = Path(sys.prefix) / "mcp-servers"

@@ -104,7 +104,8 @@ class Client:
         for attempt in range(self._repairs + 1):
             text = await self._find_text(stage, answer, messages, draw)
             try:
-                found = answer.model_validate_json(_strip_fence(text))
+                fenced = _FENCED.match(text)
+                found = answer.model_validate_json(fenced[1] if fenced else text.strip())
                 if check is not None:
                     check(found)
             except ProofFailure as fault:
@@ -215,12 +216,6 @@ def prompt_file(stage: str, folder: Path | None) -> Path:
     """The file of a stage's prompt: the one in the user's own folder where there is one."""
     name = f"{stage}.md.jinja"
     return folder / name if folder is not None and (folder / name).is_file() else PROMPTS / name
-
-
-def _strip_fence(text: str) -> str:
-    """The JSON of an answer, without a fence around it."""
-    fenced = _FENCED.match(text)
-    return fenced[1] if fenced else text.strip()
 
 
 def _usage_words(error: ValueError) -> str:

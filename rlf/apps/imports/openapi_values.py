@@ -202,7 +202,9 @@ class Arguments:
         return argument
 
     def _free_name(self, name: str, place: str) -> str:
-        wanted = _to_identifier(name)
+        found = "".join(character if f"a{character}".isidentifier() else "_" for character in name)
+        found = found.rstrip("_") if found != name else found
+        wanted = found if found.isidentifier() else f"_{found}" if found else "argument"
         names = [wanted, f"{place}_{wanted}", *(f"{wanted}_{number}" for number in range(2, len(self.properties) + 3))]
         return next(one for one in names if one not in self.properties and not _NOT_FREE.fullmatch(one))
 
@@ -216,12 +218,6 @@ class Arguments:
 def filled(argument: str) -> str:
     """The template of an argument alone."""
     return f"{{{{ {argument} }}}}"
-
-
-def _to_identifier(name: str) -> str:
-    found = "".join(character if f"a{character}".isidentifier() else "_" for character in name)
-    found = found.rstrip("_") if found != name else found
-    return found if found.isidentifier() else f"_{found}" if found else "argument"
 
 
 # Parameters of path and query in every style that OpenAPI 3 has (3.1.1, "Style Values" and "Style Examples"). Pure.

@@ -191,7 +191,9 @@ def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> To
     Args:
         has_variables: whether `${NAME}` in the item stands for a variable, as in `mcpServers` of JSON files.
     """
-    _check_addresses(item)
+    for path, node in walk(item):
+        if path and path[-1] == "url" and isinstance(node.value, str):
+            refuse_references(node.value)
     written = with_variables(item) if has_variables else item
     filled = _filled_in(written) if has_variables else item
     found = ToolImport()
@@ -210,12 +212,6 @@ def _from_servers(item: Node, folder: Path, *, has_variables: bool = True) -> To
         for entry in fresh_listing(server.mcp).entries:
             found.tools.append(declare_tool(server, entry, server_settings))
     return found
-
-
-def _check_addresses(item: Node) -> None:
-    for path, node in walk(item):
-        if path and path[-1] == "url" and isinstance(node.value, str):
-            refuse_references(node.value)
 
 
 def _filled_in(item: Node) -> Node:

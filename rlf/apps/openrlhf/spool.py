@@ -125,7 +125,9 @@ class SpoolWriter:
         whole = self._size + len(data)
         try:
             if self._size - self._start >= _FULL_BYTES:
-                self._begin_file()
+                following = (self._folder / f"{self._name}-{self._number + 1}{SUFFIX}").open("ab", buffering=0)
+                self._file.close()
+                self._file, self._number, self._start = following, self._number + 1, self._size
             while data:
                 data = data[self._file.write(data) :]
             os.fsync(self._file.fileno())
@@ -135,11 +137,6 @@ class SpoolWriter:
             return RunError(f"{self.path}: a trajectory cannot be recorded: {fault.strerror}")
         self._size = whole
         return None
-
-    def _begin_file(self) -> None:
-        following = (self._folder / f"{self._name}-{self._number + 1}{SUFFIX}").open("ab", buffering=0)
-        self._file.close()
-        self._file, self._number, self._start = following, self._number + 1, self._size
 
 
 class SpoolReader:

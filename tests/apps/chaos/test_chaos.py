@@ -21,7 +21,9 @@ from rlf.apps.chaos.chaos import Verdict, chaos
 from rlf.apps.chaos.faults import FAULTS, Fault
 from rlf.cli.main import app
 from rlf.core import RlfError
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 
 from ...reports.synthetic import events, run_record
 from .fork import Fork

@@ -123,7 +123,7 @@ def test_a_demonstration_of_a_run_has_the_tokens_that_were_sampled(evaluated, tm
     from rlf.apps.demos.origins import candidate_of
     from rlf.apps.demos.playing import play_demonstration
     from rlf.chat.encoding import load_tokenizer
-    from rlf.lineage import Reader
+    from rlf.lineage.reader import Reader
     from rlf.rollout.rollout import ChatPolicy
     from rlf.runs.place import open_lineage
     from rlf.training.harness import build_chat

@@ -21,7 +21,7 @@ from rlf.apps.openrlhf.job import (
     step_of,
     whole_checkpoints,
 )
-from rlf.lineage import Checkpoint
+from rlf.lineage.records import Checkpoint
 from rlf.runs.restore import damaged_checkpoints
 
 SHARDS = ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt")

@@ -14,7 +14,7 @@ import pytest
 from rlf.apps.openrlhf.cluster import Cluster
 from rlf.apps.openrlhf.job import MachinePlace
 from rlf.core import RlfError, RunError
-from rlf.lineage import Reader
+from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
 from rlf.runs.start import resume
 from rlf.types import RunStatus, StepFinished

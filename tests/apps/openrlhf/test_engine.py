@@ -15,7 +15,8 @@ from sqlalchemy import text
 from rlf.apps.openrlhf.job import MachinePlace
 from rlf.apps.openrlhf.process import JobWatch
 from rlf.core import RlfError, RunError
-from rlf.lineage import Reader, TrajectoryFilter
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import TrajectoryFilter
 from rlf.processes.supervise import descendants
 from rlf.runs.place import open_lineage
 from rlf.runs.start import resume, run

@@ -14,7 +14,9 @@ from starlette.testclient import TestClient
 from rlf.apps.web.app import create_app
 from rlf.apps.web.forks import FreshProcesses
 from rlf.apps.web.settings import WebSettings
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 
 from ...reports.synthetic import events, run_record
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 
 from ...reports.synthetic import events, run_record
 

@@ -96,7 +96,8 @@ def test_a_run_that_nobody_runs_cannot_be_stopped(client):
 
 
 def test_a_running_run_is_interrupted_by_its_own_process(tmp_path, clients):
-    from rlf.lineage import open_store, start_run
+    from rlf.lineage.run import start_run
+    from rlf.lineage.store import open_store
 
     caught = []
     before = signal.signal(signal.SIGINT, lambda *_: caught.append(1))

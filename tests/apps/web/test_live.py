@@ -13,7 +13,9 @@ from rlf.apps.web.run_views import Cursor, parse_cursors
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import Site
 from rlf.core.errors import RunError
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.types import Notice, StepFinished
 
 from ...reports.synthetic import run_record

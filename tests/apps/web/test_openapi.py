@@ -16,7 +16,9 @@ from rlf.apps.web.app import create_app
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.tasks import TASKS
 from rlf.core.plain_json import as_json
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 
 from ...reports.synthetic import events, run_record
 from .conftest import ORIGIN

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from rlf.apps.web.run_views import dead_words, pick_spread
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import TrajectoryLine, TrajectorySummary
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.types import CallRecord, Outcome, StepFinished, ToolCall, ToolResult, Turn
 
 from ...reports.synthetic import run_record, scored, trajectory

@@ -12,7 +12,9 @@ from rlf.apps.web.comparisons import PlanChange, find_changes, last_run, plan_le
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import Site
 from rlf.core.clocks import stage, waiting_for
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.runs.now import NowWriter
 from rlf.types import EvaluationFinished
 

@@ -89,7 +89,9 @@ class GraphBuild(BuildKind):
     def _plan_worlds(self, shape: BuildShape) -> list[WorldPlan]:
         """The plan of each world; the toolkits' names are dealt here, so that none is given twice."""
         pack = self._language_pack
-        self._check_hops(shape, pack)
+        longest = Paths(pack).longest(shape.hops[1])
+        if longest < shape.hops[1]:
+            raise RlfError(f"hops: the pack {self.pack!r} has chains of {longest} relations at most. Write fewer hops.")
         if self.changes and shape.complexity.types > 1:
             raise RlfError(
                 "build.changes: tools that change the world take plain types only. Write at most `complexity.types: 1`."
@@ -134,11 +136,6 @@ class GraphBuild(BuildKind):
                 f"for {split}; there are {len(names)}. Write `build.worlds` so that {split} has at most {most}."
             )
         return random.Random(f"names:{self.seed}:{split}").sample(names, needed)
-
-    def _check_hops(self, shape: BuildShape, pack: Pack) -> None:
-        longest = Paths(pack).longest(shape.hops[1])
-        if longest < shape.hops[1]:
-            raise RlfError(f"hops: the pack {self.pack!r} has chains of {longest} relations at most. Write fewer hops.")
 
 
 def _at_least_one(counts: Mapping[str, int]) -> dict[str, int]:

@@ -22,7 +22,9 @@ import uvicorn
 
 from rlf.apps.web.app import create_app
 from rlf.apps.web.settings import WebSettings
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.types import CallRecord, Outcome, StepFinished, ToolCall, ToolResult, Turn
 
 from ....reports.synthetic import events, run_record, scored, step_metrics, trajectory

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from rlf.apps.rewards.page import rescore
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.plan import plan_to_json
 from rlf.runs.plans import check_spec
 from rlf.types import EvaluationFinished, StepFinished

@@ -7,7 +7,9 @@ import re
 
 import pytest
 
-from rlf.lineage import Recorder, open_store, start_run
+from rlf.lineage.recorder import Recorder
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.types import StepFinished
 
 from ....reports.synthetic import events, run_record
