@@ -6,7 +6,8 @@ object's class has been imported, or there would be no object: its name and its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeGuard
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
     from rlf.algo.advantages.gae import Gae
@@ -22,61 +23,30 @@ if TYPE_CHECKING:
     from rlf.tools.kinds.sql import SqlTool
 
 
-def _is_of(part: object, module: str, name: str) -> bool:
+def _of(module: str, name: str) -> Any:
     """Whether the class of a part is a kind's, or inherits from it, as one of an installed package may."""
-    return any(known.__name__ == name and known.__module__ == module for known in type(part).__mro__)
+    return lambda part: any(known.__name__ == name and known.__module__ == module for known in type(part).__mro__)
 
 
-def is_agent_tool(part: object) -> TypeGuard[AgentTool]:
-    """Whether a tool's target is `kind: agent`."""
-    return _is_of(part, "rlf.tools.kinds.agent", "AgentTool")
-
-
-def is_mcp_tool(part: object) -> TypeGuard[McpTool]:
-    """Whether a tool's target is `kind: mcp`."""
-    return _is_of(part, "rlf.tools.kinds.mcp", "McpTool")
-
-
-def is_sql_tool(part: object) -> TypeGuard[SqlTool]:
-    """Whether a tool's target is `kind: sql`."""
-    return _is_of(part, "rlf.tools.kinds.sql", "SqlTool")
-
-
-def is_judge(part: object) -> TypeGuard[JudgeTerm]:
-    """Whether a reward term is `kind: judge`."""
-    return _is_of(part, "rlf.rewards.kinds.judge", "JudgeTerm")
-
-
-def is_verify(part: object) -> TypeGuard[VerifyTerm]:
-    """Whether a reward term is `kind: verify`."""
-    return _is_of(part, "rlf.rewards.kinds.verify", "VerifyTerm")
-
-
-def is_env_term(part: object) -> TypeGuard[EnvTerm]:
-    """Whether a reward term is `kind: env`."""
-    return _is_of(part, "rlf.rewards.kinds.env", "EnvTerm")
-
-
-def is_json_schema(part: object) -> TypeGuard[JsonSchema]:
-    """Whether a reward term is `rule: json_schema`."""
-    return _is_of(part, "rlf.rewards.rules.json_schema", "JsonSchema")
-
-
-def is_unpenalised(part: object) -> TypeGuard[Unpenalised]:
-    """Whether a reward term is `rule: unpenalised`."""
-    return _is_of(part, "rlf.rewards.rules.unpenalised", "Unpenalised")
-
-
-def is_endpoint(part: object) -> TypeGuard[EndpointSpec]:
-    """Whether a part is a model behind a server, of whatever kind of tool or term it is a key."""
-    return _is_of(part, "rlf.endpoints.spec", "EndpointSpec")
-
-
-def is_gae(part: object) -> TypeGuard[Gae]:
-    """Whether an estimator is `gae`."""
-    return _is_of(part, "rlf.algo.advantages.gae", "Gae")
-
-
-def is_pass_at_k(part: object) -> TypeGuard[PassAtK]:
-    """Whether an estimator is `pass_at_k`."""
-    return _is_of(part, "rlf.algo.advantages.pass_at_k", "PassAtK")
+is_agent_tool: Callable[[object], TypeGuard[AgentTool]] = _of("rlf.tools.kinds.agent", "AgentTool")
+"""Whether a tool's target is `kind: agent`."""
+is_mcp_tool: Callable[[object], TypeGuard[McpTool]] = _of("rlf.tools.kinds.mcp", "McpTool")
+"""Whether a tool's target is `kind: mcp`."""
+is_sql_tool: Callable[[object], TypeGuard[SqlTool]] = _of("rlf.tools.kinds.sql", "SqlTool")
+"""Whether a tool's target is `kind: sql`."""
+is_judge: Callable[[object], TypeGuard[JudgeTerm]] = _of("rlf.rewards.kinds.judge", "JudgeTerm")
+"""Whether a reward term is `kind: judge`."""
+is_verify: Callable[[object], TypeGuard[VerifyTerm]] = _of("rlf.rewards.kinds.verify", "VerifyTerm")
+"""Whether a reward term is `kind: verify`."""
+is_env_term: Callable[[object], TypeGuard[EnvTerm]] = _of("rlf.rewards.kinds.env", "EnvTerm")
+"""Whether a reward term is `kind: env`."""
+is_json_schema: Callable[[object], TypeGuard[JsonSchema]] = _of("rlf.rewards.rules.json_schema", "JsonSchema")
+"""Whether a reward term is `rule: json_schema`."""
+is_unpenalised: Callable[[object], TypeGuard[Unpenalised]] = _of("rlf.rewards.rules.unpenalised", "Unpenalised")
+"""Whether a reward term is `rule: unpenalised`."""
+is_endpoint: Callable[[object], TypeGuard[EndpointSpec]] = _of("rlf.endpoints.spec", "EndpointSpec")
+"""Whether a part is a model behind a server, of whatever kind of tool or term it is a key."""
+is_gae: Callable[[object], TypeGuard[Gae]] = _of("rlf.algo.advantages.gae", "Gae")
+"""Whether an estimator is `gae`."""
+is_pass_at_k: Callable[[object], TypeGuard[PassAtK]] = _of("rlf.algo.advantages.pass_at_k", "PassAtK")
+"""Whether an estimator is `pass_at_k`."""

@@ -37,6 +37,17 @@ from rlf.core.identity import hash_json
 from rlf.core.kinds import StrictModel
 
 
+class _Place:
+    """What lies below one of a job's two folders, by its name there."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self._folder, self._name = folder, name
+
+    def __get__(self, job: Job, _: type[Job]) -> Path:
+        root: Path = getattr(job, self._folder)
+        return root / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """The paths of one job."""
@@ -46,56 +57,36 @@ class Job:
     output: Path
     """Where spool, checkpoints and the final model are written: the folder itself, or one that every node sees."""
 
+    argv = _Place("folder", "argv.json")
+    """JSON list of options."""
+    launch = _Place("folder", "launch.sh")
+    """Shell script."""
+    agent = _Place("folder", "agent.py")
+    """Python file with `AgentExecutor`."""
+    plan = _Place("folder", "plan.json")
+    """The plan, without secrets."""
+    env = _Place("folder", "env.json")
+    """`{"set": {NAME: value}, "secrets": [NAME]}`."""
+    train = _Place("folder", "data/train.jsonl")
+    """Rows of the training set, as many as the run draws."""
+    evaluation = _Place("folder", "data/eval.jsonl")
+    """Rows of the evaluation set; no such file without one."""
+    certificate = _Place("folder", "ingest.pem")
+    """Copy of `engine.ingest.certificate`, by which agents know the machine that takes their records."""
+    spool = _Place("output", "spool")
+    """Folder of the agents' records."""
+    checkpoints = _Place("output", "ckpt")
+    """Folder of `--ckpt.path`."""
+    model = _Place("output", "model")
+    """Folder of `--ckpt.output_dir`."""
+    tensorboard = _Place("output", "tensorboard")
+    """Folder of `--logger.tensorboard_dir`; events lie in a folder below it, named after the run."""
+
     @classmethod
     def of_run(cls, folder: Path, output: str | None) -> Self:
         """The job of a run, whose folder and `engine.output` are given."""
         job = folder.absolute() / "job"
         return cls(job, job if output is None else Path(output).absolute() / folder.name)
-
-    @property
-    def argv(self) -> Path:
-        """JSON list of options."""
-        return self.folder / "argv.json"
-
-    @property
-    def launch(self) -> Path:
-        """Shell script."""
-        return self.folder / "launch.sh"
-
-    @property
-    def agent(self) -> Path:
-        """Python file with `AgentExecutor`."""
-        return self.folder / "agent.py"
-
-    @property
-    def plan(self) -> Path:
-        """The plan, without secrets."""
-        return self.folder / "plan.json"
-
-    @property
-    def env(self) -> Path:
-        """`{"set": {NAME: value}, "secrets": [NAME]}`."""
-        return self.folder / "env.json"
-
-    @property
-    def train(self) -> Path:
-        """Rows of the training set, as many as the run draws."""
-        return self.folder / "data" / "train.jsonl"
-
-    @property
-    def evaluation(self) -> Path:
-        """Rows of the evaluation set; no such file without one."""
-        return self.folder / "data" / "eval.jsonl"
-
-    @property
-    def certificate(self) -> Path:
-        """Copy of `engine.ingest.certificate`, by which agents know the machine that takes their records."""
-        return self.folder / "ingest.pem"
-
-    @property
-    def spool(self) -> Path:
-        """Folder of the agents' records."""
-        return self.output / "spool"
 
     @property
     def run_id(self) -> str:
@@ -106,24 +97,9 @@ class Job:
         """Folder of the copies that `engine.ingest` makes of the agents' records, on the machine that runs `rlf`."""
         return self.folder / "spool" / f"attempt-{attempt}"
 
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of `--ckpt.path`."""
-        return self.output / "ckpt"
-
-    @property
-    def model(self) -> Path:
-        """Folder of `--ckpt.output_dir`."""
-        return self.output / "model"
-
     def log(self, attempt: int) -> Path:
         """OpenRLHF's output in the n-th launch."""
         return self.folder / "logs" / f"attempt-{attempt}.log"
-
-    @property
-    def tensorboard(self) -> Path:
-        """Folder of `--logger.tensorboard_dir`; events lie in a folder below it, named after the run."""
-        return self.output / "tensorboard"
 
 
 # Where a job of one machine runs: with which Python, which variables, and how much Ray may count on.
