@@ -36,7 +36,8 @@ def check(
     on stderr before it runs. Warnings go to stderr too and are no failure.
     """
     from rlf.python.specs import Check, CheckedMember
-    from rlf.runs.plans import check_members, members_of, suggest_sweep
+    from rlf.runs.plans import check_members, suggest_sweep
+    from rlf.spec.overrides import members_of
 
     files, overrides = split_arguments(arguments)
     many = multirun or sweep is not None

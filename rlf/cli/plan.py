@@ -20,8 +20,9 @@ from rlf.core.errors import RlfError
 from rlf.reports.sheets import counted, dollars, duration, points, visible
 
 if TYPE_CHECKING:
+    from rlf.plan.estimate import GpuMemory, MemoryPart, Workload
     from rlf.plan.plan import PlannedValue
-    from rlf.runs.planning import GpuMemory, MemoryPart, PlanDifference, PlanReport, Workload
+    from rlf.runs.planning import PlanDifference, PlanReport
     from rlf.runs.planning import PlanningFit as Fit
 
 

@@ -139,8 +139,8 @@ def run(
     if multirun or sweep is not None:
         if record or replay is not None:
             raise RlfError("--record and --replay go with one run, not with a sweep.")
-        from rlf.runs.plans import members_of
         from rlf.runs.sweeps import run_sweep
+        from rlf.spec.overrides import members_of
 
         work = partial(run_sweep, files, *members_of(overrides, sweep, commas=multirun), at_once=at_once)
         watch_sweep("run", work, runs_folder, as_json)

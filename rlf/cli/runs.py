@@ -16,9 +16,9 @@ from rlf.core.errors import RlfError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rlf.lineage.graph import Graph, GraphNode
     from rlf.lineage.reader import Reader
     from rlf.lineage.records import Run
-    from rlf.runs.compare import Graph, GraphNode
 
 # `rlf runs tail`: a run as it goes.
 
@@ -114,7 +114,7 @@ def show_run(
     as_json: AsJson = False,
 ) -> None:
     """Show a run, its result first, or one of its trajectories turn by turn."""
-    from rlf.runs.compare import read_graph
+    from rlf.lineage.graph import read_graph
     from rlf.runs.place import open_reader
 
     if trajectory is None and not lineage and (step is not None or phase != "train"):

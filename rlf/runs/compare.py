@@ -14,8 +14,6 @@ from rlf.reports.arms import read_arms
 from rlf.reports.comparison import Comparison, compare
 from rlf.reports.comparison_views import markdown
 
-__all__ = ["Graph", "GraphNode", "NodeDifference", "diff_runs", "read_graph", "whence"]
-
 
 def compare_runs(
     reader: Reader,

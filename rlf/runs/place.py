@@ -21,9 +21,6 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.run import unfinished_removals
 from rlf.lineage.store import Store, open_store
 
-__all__ = ["Reader", "blaming_damage", "check_runs_folder", "open_lineage", "open_reader"]
-
-
 logger = logging.getLogger(__name__)
 
 

@@ -15,10 +15,16 @@ from rlf.core.plain_json import Jsonable
 from rlf.core.process import machine_memory_bytes
 from rlf.engines.engine import engine_of
 from rlf.plan import Plan
-from rlf.plan.estimate import EngineReport, Memory, ModelShape, estimate_work, lineage_part, shape_of
-from rlf.plan.estimate import GpuMemory as GpuMemory
-from rlf.plan.estimate import MemoryPart as MemoryPart
-from rlf.plan.estimate import Workload as Workload
+from rlf.plan.estimate import (
+    EngineReport,
+    GpuMemory,
+    Memory,
+    ModelShape,
+    Workload,
+    estimate_work,
+    lineage_part,
+    shape_of,
+)
 from rlf.plan.plan import Difference, PlannedValue, differences, planned_values
 from rlf.reports.paired import ASSUMED_SPREAD, Power, power_of, power_words, separable_difference
 from rlf.runs.plans import CheckedSpec, check_spec

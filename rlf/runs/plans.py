@@ -18,10 +18,8 @@ from rlf.spec import LoadedSpec, load_spec
 from rlf.spec.inputs import Datasets, look
 from rlf.spec.load import PartlyWrong, change_spec
 from rlf.spec.model_files import folder_on_disk
-from rlf.spec.overrides import Overrides, alternatives, members_of
+from rlf.spec.overrides import Overrides, alternatives
 from rlf.types.events import Notice
-
-__all__ = ["members_of", "suggest_sweep"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from rlf.types import Message, ToolDescription
 if TYPE_CHECKING:
     from rlf.rollout.certificate import Certificate
     from rlf.spec.models import RunSpec
-__all__ = ["ParsedTurn", "Prompt", "parse_turn", "render_prompt"]
 
 
 @dataclass(frozen=True, slots=True)

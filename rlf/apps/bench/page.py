@@ -10,9 +10,10 @@ from typing import Any
 from rlf.apps.bench.kind import BENCHMARKS
 from rlf.apps.bench.run import SPEC_PREFIX, ModelScore, columns_of, score_model
 from rlf.core.plain_json import Jsonable
+from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run
 from rlf.reports.evaluations import is_evaluation, read_evaluations
-from rlf.runs.place import Reader, open_reader
+from rlf.runs.place import open_reader
 
 _MAX_RUNS = 200
 """Evaluations that are read, the newest ones."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rlf.apps.build import load_build
 from rlf.apps.build.folder import BuildCertificate, BuildTally, build_world, read_world
 from rlf.apps.build.ftrl import write_ftrl
-from rlf.apps.build.task import BuildTask
+from rlf.apps.build.task import BuildTask, CallStep
 from rlf.core import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.core.yaml_text import load_document
@@ -40,17 +39,6 @@ class Built(Jsonable):
 
 
 @dataclass(frozen=True, slots=True)
-class ShownStep(Jsonable):
-    """One call of a task's graph."""
-
-    question: str
-    tool: str
-    arguments: Mapping[str, Any]
-    gold: str | int | float
-    needs: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ShownTask(Jsonable):
     """One task as a graph."""
 
@@ -60,7 +48,7 @@ class ShownTask(Jsonable):
     question: str
     answer: str
     join: str
-    steps: tuple[ShownStep, ...]
+    steps: tuple[CallStep, ...]
     tools: Mapping[str, str]
     """What each tool that the model is shown says of itself."""
 
@@ -102,7 +90,6 @@ def show_world(folder: Path, number: int | None) -> ShownWorld:
 
 
 def _show_task(folder: Path, number: int, task: BuildTask) -> ShownTask:
-    steps = tuple(ShownStep(s.question, s.tool, s.arguments, s.gold, s.needs) for s in task.steps)
     texts = {name: (folder / "tools" / f"{name}.yaml").read_text(encoding="utf-8") for name in task.tools}
     tools = {name: str(load_document(text)["description"]) for name, text in texts.items()}
-    return ShownTask(number, task.id, task.scenario, task.question, task.answer, task.join, steps, tools)
+    return ShownTask(number, task.id, task.scenario, task.question, task.answer, task.join, task.steps, tools)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
 from rlf.core.leaks import SearchedText
+from rlf.core.plain_json import Jsonable
 from rlf.rewards.values import Finding, Golds, Solved, count_solved, keyed_golds, text_keys, value_key, value_keys
 from rlf.tools.results import to_text
 
@@ -75,7 +76,7 @@ class Join(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CallStep:
+class CallStep(Jsonable):
     """One call of the graph, which answers one sub-question."""
 
     question: str
@@ -140,10 +141,6 @@ class BuildTask:
 
     def row(self) -> dict[str, Any]:
         """The row of a data file."""
-        steps = [
-            {"question": s.question, "tool": s.tool, "arguments": s.arguments, "gold": s.gold, "needs": list(s.needs)}
-            for s in self.steps
-        ]
         return {
             "id": self.id,
             "question": self.question,
@@ -151,7 +148,7 @@ class BuildTask:
             "scenario": self.scenario.value,
             "tools": list(self.tools),
             "unsolved_set": self.unsolved_set,
-            "steps": steps,
+            "steps": [step.to_json() for step in self.steps],
             "join": self.join.value,
             "names": list(self.names),
             "guess": self.guess,
@@ -163,19 +160,9 @@ class BuildTask:
 def read_task(row: Mapping[str, Any]) -> BuildTask:
     """The task of a row, as `Task.row` writes it."""
     steps = tuple(CallStep(**{**step, "needs": tuple(step["needs"])}) for step in row["steps"])
-    return BuildTask(
-        id=row["id"],
-        split=row["split"],
-        world=row["world"],
-        scenario=Scenario(row["scenario"]),
-        question=row["question"],
-        answer=row["answer"],
-        join=Join(row["join"]),
-        steps=steps,
-        tools=tuple(row["tools"]),
-        names=tuple(row["names"]),
-        guess=row["guess"],
-    )
+    typed = {"scenario": Scenario(row["scenario"]), "join": Join(row["join"]), "steps": steps}
+    listed = {name: tuple(row[name]) for name in ("tools", "names")}
+    return BuildTask(**{each.name: row[each.name] for each in fields(BuildTask)} | typed | listed)
 
 
 # The proof of a task before it is written: gold calls complete it, each is needed, and nothing else is enough.

@@ -19,7 +19,8 @@ from rlf.core.errors import RlfError
 from rlf.reports.sheets import visible
 
 if TYPE_CHECKING:
-    from rlf.runs.prompts import ParsedTurn, ShownPrompt
+    from rlf.chat.marks import ParsedTurn
+    from rlf.runs.prompts import ShownPrompt
 
 
 def show(arguments: SpecArguments, no_import: NoImport = False, as_json: AsJson = False) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rlf.apps.keep.forks import Agreement
     from rlf.apps.keep.proof import ModelProof
     from rlf.apps.keep.verification import Verification
-    from rlf.runs.compare import NodeDifference
+    from rlf.lineage.graph import NodeDifference
 
 
 def verify_lineage(

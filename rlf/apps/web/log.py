@@ -11,8 +11,8 @@ from rlf.apps.web.jobs import Jobs
 from rlf.cli.live import event_line
 from rlf.core.files import run_folder
 from rlf.core.redact import Redactor
+from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run
-from rlf.runs.place import Reader
 from rlf.types.events import EvaluationFinished, StepFinished
 
 _TAIL_BYTES = 100_000

@@ -11,9 +11,9 @@ from typing import Any
 from rlf.apps.web.comparisons import PlanValues, parse_plans, varied_keys
 from rlf.apps.web.run_views import shown_name
 from rlf.core.errors import RlfError
+from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run, TrainingStep
 from rlf.reports.pages.chart import MAIN, ArmCurve, Chart, further_curves, main_curves
-from rlf.runs.place import Reader
 
 MAX_RUNS, MAX_ARMS = 64, 16
 _MAX_POINTS = 2000

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from rlf.lineage.reader import Reader
 from rlf.lineage.records import TrainingStep
 from rlf.reports.pages.chart import Chart, Line
-from rlf.runs.place import Reader
 
 _PERCENTILES = (50, 95, 99)
 _MAX_TOOLS = 8

@@ -16,7 +16,7 @@ from rlf.apps.web.jobs import CommandJob, Jobs, JobState
 from rlf.apps.web.settings import LOOPBACK
 from rlf.cli.commands import HOMES
 from rlf.core.errors import NotFoundError, RunError
-from rlf.runs.place import Reader
+from rlf.lineage.reader import Reader
 
 _ACTION = "chat"
 _ANSWER_S = 120

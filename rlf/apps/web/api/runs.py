@@ -10,9 +10,9 @@ from rlf.apps.web.comparisons import KeyRuns, read_key, read_plans
 from rlf.apps.web.run_views import Curves, OverviewPage, RunView, page_overviews, read_curves, read_run
 from rlf.apps.web.site import Area, Site
 from rlf.core.errors import RlfError
+from rlf.lineage.graph import Graph, read_graph
 from rlf.reports.sweep import SweepReport
 from rlf.runs import upkeep as marks
-from rlf.runs.compare import Graph, read_graph
 from rlf.runs.upkeep import RunNote, RunTags
 
 Named = Annotated[str, Query(min_length=1, max_length=500)]

@@ -13,11 +13,11 @@ from fastapi.responses import HTMLResponse
 from rlf.apps.web.pages.shared import lineage, page, site_of
 from rlf.apps.web.run_views import page_overviews, shown_name
 from rlf.core.errors import RlfError
+from rlf.lineage.reader import Reader
 from rlf.reports.comparison import Comparison, read_examples
 from rlf.reports.comparison_views import courses_of, page_values
 from rlf.reports.pages.chart import further_curves, main_curves
 from rlf.runs.compare import compare_runs
-from rlf.runs.place import Reader
 from rlf.runs.trajectories import openings_of
 
 router = APIRouter(include_in_schema=False)

@@ -30,6 +30,7 @@ from rlf.apps.web.run_views import (
 from rlf.apps.web.site import Site
 from rlf.apps.web.talk import talk_commands
 from rlf.core.errors import RlfError
+from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, Run, TrajectoryFilter, TrajectoryOrder
 from rlf.reports.overview import NAMES, Overview, elapsed_s
 from rlf.reports.pages.chart import ArmCurve, further_curves, main_curves
@@ -39,7 +40,6 @@ from rlf.reports.summary import difference_words, rate_rows
 from rlf.reports.sweep import is_sweep, read_sweep
 from rlf.runs import compare as graph
 from rlf.runs.now import now_words
-from rlf.runs.place import Reader
 
 router = APIRouter(include_in_schema=False)
 

@@ -13,8 +13,8 @@ from fastapi.responses import FileResponse, HTMLResponse
 import rlf.reports.pages
 from rlf.apps.web.run_views import shown_name
 from rlf.apps.web.site import Site
+from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run
-from rlf.runs.place import Reader
 
 router = APIRouter(include_in_schema=False)
 _FOLDER = Path(rlf.reports.pages.__file__).parent

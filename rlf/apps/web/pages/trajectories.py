@@ -28,10 +28,10 @@ from rlf.apps.web.trajectories import (
     read_trajectory,
 )
 from rlf.core.errors import RlfError
+from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, TrajectoryOrder
 from rlf.reports.trajectory import show_links
 from rlf.rewards.judging.drift import LABELS, label_id
-from rlf.runs.place import Reader
 from rlf.types import FailureClass, Outcome
 from rlf.types.trajectory import Trajectory
 
