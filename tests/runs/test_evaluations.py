@@ -15,6 +15,7 @@ import pytest
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
+import rlf
 from rlf.apps.evaluate import play
 from rlf.apps.evaluate import prepare as module
 from rlf.apps.evaluate.play import EvaluationProgress, Spool, SpoolEntry
@@ -327,6 +328,9 @@ def test_an_evaluation_of_which_nothing_could_be_scored_fails_and_is_continued(t
         asked = EvaluationOptions(files=(SEARCH,), limit=2, overrides=("eval.greedy=false",))
         big = endpoint_of(url, "big")
         again = evaluate([], asked, endpoint=big, runs_folder=runs, command=["rlf", "eval"], show=lambda item: None)
+        call = {"endpoint": url, "model": "big", "limit": 2, "runs_folder": runs}
+        with pytest.raises(RlfError, match="the evaluation failed: 2 of 2 trajectories have no value"):
+            rlf.evaluate([], SEARCH, {"eval.greedy": False}, **call)
     assert result.exit_code == 1
     with open_reader(runs) as reader:
         found = reader.list_runs()[0]

@@ -239,11 +239,11 @@ class _Ladder:
     def _rewards(self) -> Rung:
         best, steps = self._best, self.spec.train.steps
         if best is not None and best.unsolved == 1:
-            samples = self._options.samples
-            raise _Skip(f"no question is solved by any of {samples} samples: there is nothing to strengthen")
-        if self._has_demonstrations():
-            _, imitating = self._declared()
-            steps = steps - imitating if imitating < steps else steps
+            raise _Skip(
+                f"no question is solved by any of {self._options.samples} samples: there is nothing to strengthen"
+            )
+        if self._has_demonstrations() and (imitating := self._declared()[1]) < steps:
+            steps -= imitating
         return self._train("rewards", [_NO_DEMONSTRATIONS, f"model.path={self._model}", f"train.steps={steps}"])
 
     def _evaluate(self, name: str, files: Sequence[Path], overrides: Sequence[str]) -> Rung:

@@ -8,6 +8,7 @@ from pathlib import Path
 from rlf.apps.evaluate import run as running
 from rlf.apps.evaluate.prepare import EvaluationOptions
 from rlf.apps.evaluate.run import Shown
+from rlf.core import RlfError
 from rlf.core import process as stops
 from rlf.python.runs import Run
 from rlf.python.specs import DEFAULT_RUNS, AnyPath, Overrides, Spec, as_command, to_command
@@ -48,7 +49,7 @@ def evaluate(
         on_event: takes what happens, in order: `EvaluationStart`, `EvaluationProgress` and the events of a run.
 
     Raises:
-        RlfError, SpecError: a target is no model, or the spec is wrong.
+        RlfError, SpecError: a target is no model, the spec is wrong, or nothing could be scored.
         KeyboardInterrupt: it was stopped; the same call continues it.
     """
     several, folder = [targets] if isinstance(targets, str | Run) else targets, Path(runs_folder)
@@ -70,4 +71,7 @@ def evaluate(
     if done.status is RunStatus.INTERRUPTED:
         raise KeyboardInterrupt(done.reason)
     with open_reader(folder) as reader:
-        return read_evaluations(reader, done.run_ids, done.original_by_id)
+        report = read_evaluations(reader, done.run_ids, done.original_by_id)
+    if done.status is RunStatus.FAILED and not report.rows:
+        raise RlfError(f"the evaluation failed: {done.reason}.")
+    return report
