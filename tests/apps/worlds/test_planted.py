@@ -2,17 +2,21 @@
 
 import json
 import re
+import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from rlf.apps.worlds import conditions
 from rlf.apps.worlds.trial import first_difference
 from rlf.apps.worlds.worlds import examine_apart
 from rlf.core import RlfError
 from rlf.environments.playing import Played
 from rlf.runs.worlds import world_spec
 
+from ...warm import warm_python
 from . import ledgers, lockers, planted
 
 SOURCE = Path(planted.__file__)
@@ -40,6 +44,23 @@ def prove(folder, name, source=SOURCE, limit_s=120, **keys):
     return {verdict.name: verdict.words for verdict in page.failed}
 
 
+@pytest.fixture(scope="module")
+def _elsewhere(tmp_path_factory):
+    """The other process of a proof is forked from one with its hashes of texts and its clock."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    conditions._write_order(folder, b"")
+    python = folder / "python"
+    variables = f"PYTHONHASHSEED=4242 PYTHONPATH={folder}:$PYTHONPATH"
+    python.write_text(f'#!/bin/sh\n{variables} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    used = ("rlf.apps.worlds.trial", "rlf.processes.child", "rlf.environments.kinds.python")
+    warm = warm_python(*used, python=str(python))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conditions, "sys", SimpleNamespace(**{**vars(sys), "executable": warm}))
+        yield
+
+
+@pytest.mark.usefixtures("_elsewhere")
 @pytest.mark.parametrize(
     ("source", "name", "points"),
     [(source, *fault) for source, module in CORPUS.items() for fault in module.FAULTS.items()],
@@ -49,6 +70,7 @@ def test_a_planted_fault_is_found_and_named(tmp_path, source, name, points):
     assert set(points.split("|")) & failed.keys(), failed
 
 
+@pytest.mark.usefixtures("_elsewhere")
 @pytest.mark.parametrize(
     ("source", "name"), [(source, name) for source, module in CORPUS.items() for name in module.SOUND]
 )
