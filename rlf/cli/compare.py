@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, HtmlFile, RunName, RunsFolder, runs_option
 from rlf.cli.completion import complete_run
-from rlf.cli.envelope import print_envelope, print_result
+from rlf.cli.envelope import JsonLines, print_envelope, print_result
 from rlf.cli.output import stdout_console, write_page
 from rlf.core.errors import RlfError
 
@@ -107,8 +107,6 @@ class RunView(Protocol):
 def choose_view(console: Console, command: str, *, as_json: bool) -> RunView:
     """Live on a terminal that can be redrawn, plain lines elsewhere, JSON lines on request."""
     if as_json:
-        from rlf.cli.envelope import JsonLines
-
         return JsonLines(command)
     if console.is_terminal and not console.is_dumb_terminal:
         from rlf.cli.live import LiveView

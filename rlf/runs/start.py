@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlf.algo.health import Action
 from rlf.core import process as stops
@@ -24,7 +23,7 @@ from rlf.core.files import run_folder
 from rlf.core.identity import new_run_id
 from rlf.core.redact import REDACTED
 from rlf.core.text import text_of
-from rlf.engines.engine import Engine, Fit, Opening, Start, engine_of, load_inputs
+from rlf.engines.engine import Engine, EngineRun, Fit, Opening, Start, engine_of, load_inputs
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
@@ -71,9 +70,6 @@ from rlf.tools.execution.cache import Tape
 from rlf.trackers import TrackedRun
 from rlf.training.harness import Traffic
 from rlf.types.events import CheckpointSaved, Notice, RunFinished, RunStatus
-
-if TYPE_CHECKING:
-    from rlf.engines.engine import EngineRun
 
 
 @dataclass(frozen=True, slots=True)

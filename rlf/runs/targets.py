@@ -20,7 +20,7 @@ from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError, RunError, SpecError
 from rlf.core.mistakes import explain
 from rlf.endpoints.spec import EndpointSpec
-from rlf.engines.engine import HostSettings, engine_of
+from rlf.engines.engine import Engine, HostSettings, engine_of
 from rlf.lineage.records import Run, RunRecord
 from rlf.plan import Plan
 from rlf.runs.exports import ORIGIN, SavedModel, choose_model, trained_run
@@ -70,8 +70,6 @@ class Target:
 
     def load_host(self, settings: HostSettings) -> tuple[Host, PreTrainedTokenizerBase]:
         """The model on this machine, with its tokenizer. Raises RlfError where it does not load."""
-        from rlf.engines.engine import Engine
-
         assert self.model is not None, f"{self.name} is not on this machine"
         engine = engine_of(self.spec)
         serving = engine if engine.SERVES else default_engine()

@@ -25,7 +25,7 @@ from rlf.cli.arguments import (
 )
 from rlf.cli.compare import EXIT_CODES
 from rlf.cli.completion import complete_run
-from rlf.cli.envelope import print_event, print_result
+from rlf.cli.envelope import print_event, print_result, print_run_event
 from rlf.cli.output import print_note, stdout_console, write_page
 from rlf.core.errors import RlfError
 
@@ -228,7 +228,6 @@ class _View:
 def _print_json(command: str, shown: Shown) -> None:
     from rlf.apps.evaluate.play import EvaluationProgress
     from rlf.apps.evaluate.run import EvaluationStart
-    from rlf.cli.envelope import print_run_event
 
     if isinstance(shown, EvaluationStart | EvaluationProgress):
         print_event(command, "started" if isinstance(shown, EvaluationStart) else "progress", shown)

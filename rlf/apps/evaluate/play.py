@@ -26,14 +26,13 @@ from rlf.training.harness import Harness, Traffic, build_harness
 from rlf.training.outages import Broken, OutageError, find_excess, last_error
 from rlf.types import EvaluationFinished, EventSink, Notice, Scored, written
 from rlf.types.events import GREEDY, SAMPLED, Interrupted
-from rlf.types.policy import Sampling
+from rlf.types.policy import Host, Sampling
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rlf.endpoints.spec import EndpointSpec
     from rlf.rollout.collect import Player
-    from rlf.types.policy import Host
 
 # The trajectories of an evaluation so far, line by line in its folder: a killed one continues from there.
 #

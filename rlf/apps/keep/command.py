@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,6 @@ from rlf.core.identity import short
 from rlf.reports.sheets import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rlf.apps.keep.forks import Agreement
     from rlf.apps.keep.proof import ModelProof
     from rlf.apps.keep.verification import Verification

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -285,8 +285,6 @@ class _Looks:
         )
 
     def _check_certificate(self) -> Sentence:
-        from dataclasses import asdict
-
         from rlf.runs.certificates import certified
         from rlf.training.harness import build_chat
 

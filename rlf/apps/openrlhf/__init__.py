@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from rlf.apps.openrlhf.job import Job
-from rlf.apps.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES, OpenRlhfSettings
+from rlf.apps.openrlhf.job import Job, is_whole, saved_models
+from rlf.apps.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES, Layout, OpenRlhfSettings
 from rlf.engines.engine import Fit
 from rlf.plan.estimate import EngineReport
 from rlf.spec.engines import Feature
@@ -106,7 +106,6 @@ class OpenRlhf(OpenRlhfSettings):
         """The memory of each kind of GPU of the job, its checkpoints, and its options."""
         from rlf.apps.openrlhf.argv import argv
         from rlf.apps.openrlhf.estimates import estimate_disk, estimate_gpus, estimate_machine
-        from rlf.apps.openrlhf.settings import Layout
 
         return EngineReport(
             gpus=() if shape is None else tuple(estimate_gpus(spec, shape, gpu_bytes)),
@@ -174,8 +173,6 @@ class OpenRlhf(OpenRlhfSettings):
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
         """The damage to the shards of a checkpoint; None for shards on the disks of nodes."""
-        from rlf.apps.openrlhf.job import is_whole
-
         if self.ingest is not None:
             return None
         if not checkpoint.is_dir():
@@ -184,6 +181,4 @@ class OpenRlhf(OpenRlhfSettings):
 
     def models_in(self, folder: Path, last_step: int) -> dict[int, Path]:
         """The models of `hf_checkpoints`, and the final one."""
-        from rlf.apps.openrlhf.job import saved_models
-
         return saved_models(Job.of_run(folder, self.output), last_step)

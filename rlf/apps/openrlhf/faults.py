@@ -6,7 +6,7 @@ Read in OpenRLHF 0.11.2: what its own start-up asserts, what it changes silently
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ from rlf.apps.openrlhf.settings import LAYOUT_KEYS, Colocate, Gpus, Layout, Mode
 from rlf.core import Fault, nearest
 from rlf.plan.estimate import ALL_LINEAR, NO_ADAPTER
 from rlf.spec import LoadedSpec
-from rlf.spec.load import reads
+from rlf.spec.load import SpecCheck, reads
 from rlf.spec.nodes import KeyPath
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import LimitScope
@@ -212,16 +212,14 @@ def _gpus_match(loaded: LoadedSpec) -> Iterator[Fault]:
             f"got {layout.num_engines} engines x {layout.tensor_parallel} GPUs = {layout.vllm_gpus}; with colocate: "
             f"all vLLM lies on the policy's {actor.total}. Write {fix}, or colocate: actor_ref.",
         )
-    if layout.ref not in (None, actor) and engine.colocate is not Colocate.NONE:
-        shared = f"with colocate: {engine.colocate} it shares the policy's {_show_gpus(actor)}"
-        message = f"got {_show_gpus(layout.ref)}; {shared}. "
-        yield loaded.fault(("engine", "ref"), f"{message}Remove it, or write colocate: none.")
-    shares = layout.all_share or engine.colocate is Colocate.TRAINED
-    if layout.critic not in (None, actor) and shares:
-        shared = f"with colocate: {engine.colocate} it shares the policy's {_show_gpus(actor)}"
-        message = f"got {_show_gpus(layout.critic)}; {shared}. "
-        yield loaded.fault(("engine", "critic"), f"{message}Remove it, or write colocate: none.")
-    for name, gpus in (("ref", layout.ref), ("critic", layout.critic)):
+    for name, gpus, shares in (
+        ("ref", layout.ref, engine.colocate is not Colocate.NONE),
+        ("critic", layout.critic, layout.all_share or engine.colocate is Colocate.TRAINED),
+    ):
+        if gpus not in (None, actor) and shares:
+            shared = f"with colocate: {engine.colocate} it shares the policy's {_show_gpus(actor)}"
+            message = f"got {_show_gpus(gpus)}; {shared}. "
+            yield loaded.fault(("engine", name), f"{message}Remove it, or write colocate: none.")
         if gpus is not None and not layout.all_share and actor.total % gpus.total:
             message = f"got {_show_gpus(gpus)}; OpenRLHF makes equal parts, so the number must divide the policy's "
             yield loaded.fault(("engine", name), f"{message}{actor.total}. Write per_node: {actor.per_node}.")
@@ -403,25 +401,4 @@ def _show_gpus(gpus: Gpus | None) -> str:
     return f"{gpus.nodes} x {gpus.per_node} GPUs"
 
 
-CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
-    _settings_exist,
-    _images_are_seen,
-    _worlds_share_no_statistics,
-    _adapters_reach_vllm,
-    _critic_and_reference_have_a_use,
-    _optimiser_fits,
-    _modes_fit_the_layout,
-    _gpus_match,
-    _address_is_a_job_server,
-    _one_machine_is_one_node,
-    _attention_fits,
-    _batches_divide,
-    _filtering_has_groups,
-    _leftovers_divide,
-    _warmup_moves,
-    _evaluations_meet_the_end,
-    _correction_sees_whole_distributions,
-    _spool_is_shared,
-    _output_is_one_place,
-    _shared_tools_are_the_runs_own,
-)
+CHECKS = tuple(check for check in list(globals().values()) if isinstance(check, SpecCheck))

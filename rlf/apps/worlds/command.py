@@ -16,7 +16,7 @@ from rich.text import Text
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, split_arguments
 from rlf.cli.envelope import print_result
-from rlf.cli.output import facts_table, plain_table
+from rlf.cli.output import facts_table, plain_table, stdout_console
 from rlf.core import nearest
 from rlf.core.errors import CheckError
 from rlf.core.text import clean_value
@@ -109,7 +109,6 @@ def _examine_world(
     attack: bool,
 ) -> Page:
     from rlf.apps.worlds import worlds
-    from rlf.cli.output import stdout_console
     from rlf.runs.worlds import world_spec
 
     spec = world_spec(files, overrides)

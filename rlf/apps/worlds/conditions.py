@@ -10,7 +10,7 @@ import pickle
 import resource
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +25,6 @@ from rlf.processes.child import supervised
 from rlf.types import Task
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from rlf.tools import ToolDeclaration
 
 Script = tuple[int, tuple[Action, ...]]

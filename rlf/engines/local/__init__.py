@@ -10,8 +10,8 @@ from pydantic import Field
 
 from rlf.core import Fault, RlfError
 from rlf.core.process import usable_cores
-from rlf.engines.engine import SERVED, Engine, HostSettings
-from rlf.plan.estimate import EngineReport
+from rlf.engines.engine import SERVED, Engine, EngineRun, HostSettings, Opening
+from rlf.plan.estimate import EngineReport, ModelShape
 from rlf.plan.warnings import Unread, find_written
 from rlf.spec.engines import Feature
 from rlf.spec.paths import SOLUTIONS, TEACHER
@@ -19,8 +19,6 @@ from rlf.spec.paths import SOLUTIONS, TEACHER
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rlf.engines.engine import EngineRun, Opening
-    from rlf.plan.estimate import ModelShape
     from rlf.spec import LoadedSpec, RunSpec
     from rlf.types.policy import Host
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,9 +26,6 @@ from torch.utils.checkpoint import checkpoint
 from rlf.engines.local.cache import KVCache, PrefixTree, attend, round_up
 from rlf.training.draw import TurnState, uniforms
 from rlf.types.policy import Finish, Sample, SampleRequest, Watch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ATTENTION = "rlf"
 
