@@ -27,7 +27,7 @@ from rlf.apps.openrlhf.job import (
     step_of,
     whole_checkpoints,
 )
-from rlf.apps.openrlhf.log import LogEvaluation, LogReader, LogStep, parse_line
+from rlf.apps.openrlhf.log import LogLine, LogReader, parse_line
 from rlf.apps.openrlhf.settings import openrlhf_settings
 from rlf.apps.openrlhf.shared import Group, filler, round_reward
 from rlf.apps.openrlhf.spool import SpoolReader
@@ -134,7 +134,7 @@ class Ingest:
         self._comes_late = openrlhf_settings(spec).ingest is not None
         self._folder = job.received(attempt.number) if self._comes_late else Path(attempt.spool)
         self._spool = SpoolReader(self._folder, pool)
-        self._lines = deque[LogStep | LogEvaluation]()
+        self._lines = deque[LogLine]()
         """Those whose trajectories have not all come."""
         self._groups: dict[int, Group] = {}
         """By row, those of which not all has come."""
@@ -181,11 +181,11 @@ class Ingest:
         # Lines in their order, each only when its trajectories are there: an evaluation takes the oldest of its rows,
         # so one that was taken too early would take those of the next.
         while self._lines and (last or not self._comes_late or self._has_come(self._lines[0])):
-            match self._lines.popleft():
-                case LogStep() as over:
-                    self._tell_step(over)
-                case LogEvaluation(step):
-                    self._tell_evaluation(step, self._next_evaluation())
+            line = self._lines.popleft()
+            if line.metrics is None:
+                self._tell_evaluation(line.step, self._next_evaluation())
+            else:
+                self._tell_step(line.step, line.metrics)
         self._tell_checkpoints(last=last)
         return lines
 
@@ -212,16 +212,14 @@ class Ingest:
     @property
     def awaits(self) -> str:
         """The step or evaluation that still waits for its trajectories, in words; empty without one."""
-        match [*self._lines][:1]:
-            case [LogStep(step)]:
-                return f"step {step}"
-            case [LogEvaluation(step)]:
-                return f"the evaluation after step {step}"
-        return ""
+        if not self._lines:
+            return ""
+        line = self._lines[0]
+        return f"the evaluation after step {line.step}" if line.metrics is None else f"step {line.step}"
 
-    def _has_come(self, line: LogStep | LogEvaluation) -> bool:
+    def _has_come(self, line: LogLine) -> bool:
         """Whether all trajectories are there that OpenRLHF had when it printed a line."""
-        if isinstance(line, LogEvaluation):
+        if line.metrics is None:
             return len(self._evaluating) >= len(self._order)
         # By groups and not by the steps in records: with a filter OpenRLHF draws again, and a step has as many whole
         # groups that are trained on as it has rows, whatever else was played for it.
@@ -249,27 +247,26 @@ class Ingest:
         if self._after < step <= self._until:
             self._emit(event)
 
-    def _tell_step(self, line: LogStep) -> None:
+    def _tell_step(self, step: int, own: Mapping[str, float]) -> None:
         # By row and sample, not as they came: the order of trajectories in the lineage does not depend on who was
         # first.
-        records = sorted(self._training.pop(line.step, []), key=lambda record: (record.row, record.sample))
+        records = sorted(self._training.pop(step, []), key=lambda record: (record.row, record.sample))
         scored = [record.scored for record in records]
-        self.step = line.step
+        self.step = step
         if not scored:
-            text = f"step {line.step}: its trajectories are not in the spool, {self._folder}"
-            self._emit_event(Notice("warning", text, {"step": line.step}), line.step)
+            text = f"step {step}: its trajectories are not in the spool, {self._folder}"
+            self._emit_event(Notice("warning", text, {"step": step}), step)
             return
         expected = self._spec.train.prompts_per_step * self._spec.rollout.num_generations
         num_final = sum(not record.again for record in records)
         if self._comes_late and num_final < expected and self._spec.train.dynamic_filtering is None:
             missing = f"{expected - num_final} of {expected} trajectories did not come from the nodes"
-            text = f"step {line.step}: {missing}; they are in {self._attempt.spool} there"
-            self._emit_event(Notice("warning", text, {"step": line.step}), line.step)
+            text = f"step {step}: {missing}; they are in {self._attempt.spool} there"
+            self._emit_event(Notice("warning", text, {"step": step}), step)
         advantages, encoded = mean_advantages(records, self._spec.train), [record.encoded for record in records]
-        reported = {**line.metrics, **self._usage(line.metrics.get("time/step_s", math.inf))}
+        reported = {**own, **self._usage(own.get("time/step_s", math.inf))}
         metrics = self._metrics(reported, records, advantages)
-        event = StepFinished(line.step, metrics, scored, advantages, encoded)
-        self._emit_event(event, line.step)
+        self._emit_event(StepFinished(step, metrics, scored, advantages, encoded), step)
 
     def _metrics(
         self, reported: Mapping[str, float], records: Sequence[Record], advantages: Sequence[float | None]

@@ -10,7 +10,7 @@ import ast
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,19 +64,12 @@ METRICS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class LogStep:
-    """A step is over."""
+class LogLine:
+    """A step is over, or an evaluation after it."""
 
     step: int
-    metrics: Mapping[str, float]
-    """By rlf's names; what is no number is left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogEvaluation:
-    """An evaluation after a step is over."""
-
-    step: int
+    metrics: Mapping[str, float] | None = None
+    """Of a step, by rlf's names; what is no number is left out. None: the line is of an evaluation."""
 
 
 class LogReader:
@@ -98,13 +91,13 @@ class LogReader:
         return [_COLOUR.sub("", line) for line in whole.decode(errors="replace").splitlines()]
 
 
-def parse_line(line: str) -> LogStep | LogEvaluation | None:
+def parse_line(line: str) -> LogLine | None:
     """The step or evaluation that a line reports; None for other lines."""
     if match := _STEP.search(line):
         found = _numbers(match[2])
-        return LogStep(int(match[1]), {ours: found[theirs] for theirs, ours in METRICS.items() if theirs in found})
+        return LogLine(int(match[1]), {ours: found[theirs] for theirs, ours in METRICS.items() if theirs in found})
     if match := _EVALUATION.search(line):
-        return LogEvaluation(int(match[1]))
+        return LogLine(int(match[1]))
     return None
 
 
@@ -121,9 +114,8 @@ def find_error(lines: Iterable[str]) -> str | None:
     return causes[-1] if causes else _find_death(lines) or last
 
 
-def _find_death(lines: Iterable[str]) -> str | None:
+def _find_death(lines: Sequence[str]) -> str | None:
     """Words about the actor whose process ended, which leaves no error of its own; None where Ray reports none."""
-    lines = list(lines)
     died = [match[1] for line in lines if (match := _DIED.match(line))]
     if not died and any(_ENGINE in line for line in lines):
         died = [_SAMPLER]
@@ -144,13 +136,8 @@ def _numbers(text: str) -> dict[str, float]:
         values = ast.literal_eval(plain)
     except (SyntaxError, ValueError):
         return {}
-    return dict(_finite(values))
-
-
-def _finite(values: Mapping[str, object]) -> Iterator[tuple[str, float]]:
-    for name, value in values.items():
-        if isinstance(value, int | float) and math.isfinite(value):
-            yield name, float(value)
+    numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+    return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
 _ACTOR = re.compile(r"^\((\w+) pid=\d+\) ")
