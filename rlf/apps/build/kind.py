@@ -19,7 +19,7 @@ from rlf.core.kinds import Kind
 from rlf.spec.faults import faults_of
 from rlf.spec.layers import interpolate
 from rlf.spec.models import Section
-from rlf.spec.nodes import Node, plain
+from rlf.spec.nodes import plain
 from rlf.spec.overrides import apply_override
 from rlf.spec.reader import read_file
 
@@ -270,15 +270,11 @@ def load_build(path: Path, overrides: Sequence[str] = ()) -> BuildSettings:
     root = found[0]
     for text in overrides:
         root = apply_override(root, text, faults)
-    settings = _validate_root(interpolate(root, faults), faults)
-    if settings is None or faults:
+    root = interpolate(root, faults)
+    try:
+        settings = BuildSettings.model_validate(plain(root), context={"folder": root.folder})
+    except ValidationError as error:
+        raise SpecError([*faults, *faults_of(BuildSettings, root, error.errors())]) from None
+    if faults:
         raise SpecError(faults)
     return settings
-
-
-def _validate_root(root: Node, faults: list[Fault]) -> BuildSettings | None:
-    try:
-        return BuildSettings.model_validate(plain(root), context={"folder": root.folder})
-    except ValidationError as error:
-        faults += faults_of(BuildSettings, root, error.errors())
-        return None

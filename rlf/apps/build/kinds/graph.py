@@ -98,7 +98,7 @@ class GraphBuild(BuildKind):
             )
         counts = {name: count for name, count in shares_of(self.count, shape.split.shares).items() if count}
         num_worlds = max(self.worlds or self.count // 400, len(counts))
-        worlds = _at_least_one(shares_of(num_worlds, {name: counts[name] for name in counts}))
+        worlds = {name: max(1, number) for name, number in shares_of(num_worlds, counts).items()}
         used: set[str] = set()
         kits: list[Toolkit] = []
         plans: list[WorldPlan] = []
@@ -138,17 +138,8 @@ class GraphBuild(BuildKind):
         return random.Random(f"names:{self.seed}:{split}").sample(names, needed)
 
 
-def _at_least_one(counts: Mapping[str, int]) -> dict[str, int]:
-    return {name: max(1, count) for name, count in counts.items()}
-
-
 def _deal_tasks(count: int, num_worlds: int, weights: Mapping[Scenario, float]) -> list[Counter[Scenario]]:
     """How many tasks of each shape each world gets: as even as can be."""
     by_scenario = shares_of(count, {scenario.value: weight for scenario, weight in weights.items()})
-    quotas = [Counter[Scenario]() for _ in range(num_worlds)]
-    place = 0
-    for scenario, number in by_scenario.items():
-        for _ in range(number):
-            quotas[place % num_worlds][Scenario(scenario)] += 1
-            place += 1
-    return quotas
+    dealt = [Scenario(scenario) for scenario, number in by_scenario.items() for _ in range(number)]
+    return [Counter(dealt[place::num_worlds]) for place in range(num_worlds)]
