@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
 from rlf.core import RlfError
@@ -37,64 +36,13 @@ class StatementResult(NamedTuple):
     num_changed: int
 
 
-class Database(ABC):
-    """The database of one world."""
-
-    @property
-    @abstractmethod
-    def version(self) -> int:
-        """Another number where anything may have changed."""
-
-    @abstractmethod
-    def execute(self, sql: str, values: Mapping[str, Any], limit_s: float | None = None) -> StatementResult:
-        """Runs one statement with its `:name`s. Raises ToolFailure for what the data's own rules refuse."""
-
-    @abstractmethod
-    def tables(self) -> list[str]:
-        """The names of the tables, sorted."""
-
-    def rows_of(self, table: str) -> list[list[Any]]:
-        """All rows of a table in an order that their content decides."""
-        quoted = table.replace('"', '""')
-        found = self.execute(f'SELECT * FROM "{quoted}"', {}).rows
-        return sorted(found, key=lambda row: json.dumps(row, ensure_ascii=False))
-
-    def serialize(self) -> bytes | None:
-        """The whole database; None if only its statements can restore it."""
-        return None
-
-    @abstractmethod
-    def find_misfit(self, sql: str, names: list[str]) -> str | None:
-        """Why a statement with these names cannot run; None if no reason is known."""
-
-    @abstractmethod
-    def interrupt(self) -> None:
-        """Ends a statement that another thread runs."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Releases the database."""
-
-
-class Seed(Protocol):
-    """The initial content of worlds' databases."""
-
-    def make(self) -> Database:
-        """A database of its own."""
-        ...
-
-    def close(self) -> None:
-        """Releases what all worlds share."""
-        ...
-
-
 class SqliteSeed:
-    """A SQLite file as bytes. A `Seed`."""
+    """A SQLite file as bytes."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
 
-    def make(self) -> Database:
+    def make(self) -> SqliteDatabase:
         """A copy in memory."""
         return SqliteDatabase(self._content)
 
@@ -102,7 +50,7 @@ class SqliteSeed:
         """Holds nothing."""
 
 
-class SqliteDatabase(Database):
+class SqliteDatabase:
     """A SQLite database in memory."""
 
     def __init__(self, content: bytes) -> None:
@@ -116,7 +64,11 @@ class SqliteDatabase(Database):
         return self._connection.total_changes
 
     def execute(self, sql: str, values: Mapping[str, Any], limit_s: float | None = None) -> StatementResult:
-        """Runs one statement. SQLite itself stops at the deadline."""
+        """Runs one statement with its `:name`s, which SQLite itself stops at the deadline.
+
+        Raises:
+            ToolFailure: the data's own rules refuse it.
+        """
         try:
             with _limit_statements(self._connection, limit_s):
                 cursor = self._connection.execute(sql, _bind_values(values))
@@ -131,7 +83,7 @@ class SqliteDatabase(Database):
         found = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
         return [row[0] for row in self.execute(found, {}).rows]
 
-    def serialize(self) -> bytes | None:
+    def serialize(self) -> bytes:
         """The whole of it."""
         return self._connection.serialize()
 
@@ -195,7 +147,7 @@ _READ_BY_EXPLAIN = ("select", "insert", "update", "delete", "with", "values", "m
 
 
 class PostgresSeed:
-    """A server, and the initial content of each world's part. A `Seed`."""
+    """A server, and the initial content of each world's part."""
 
     def __init__(self, server: str, script: Path | None, template: str | None, limit_s: float) -> None:
         """Connects, and drops what killed runs left.
@@ -230,7 +182,7 @@ class PostgresSeed:
         )
         return int(self._admin.exec_driver_sql(settings).scalar_one()) - 2
 
-    def make(self) -> Database:
+    def make(self) -> PostgresDatabase:
         """A schema or database of its own."""
         name = _PREFIX + uuid4().hex
         quoted = (self._template or "").replace('"', '""')
@@ -245,7 +197,7 @@ class PostgresSeed:
             self._drop(name)
             raise
 
-    def _open(self, name: str) -> Database:
+    def _open(self, name: str) -> PostgresDatabase:
         if self._template is not None:
             return PostgresDatabase(_connect(self._server, name), self._limit_s, lambda: self._drop(name))
         connection = _connect(self._server)
@@ -276,7 +228,7 @@ class PostgresSeed:
             _disconnect(self._admin)
 
 
-class PostgresDatabase(Database):
+class PostgresDatabase:
     """One connection, whose tables no other world sees."""
 
     def __init__(self, connection: Connection, limit_s: float, drop: Any) -> None:
@@ -317,6 +269,9 @@ class PostgresDatabase(Database):
         listed = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
         return sorted(row[0] for row in self.execute(listed, {}).rows)
 
+    def serialize(self) -> None:
+        """Nothing: its statements alone can restore it."""
+
     def find_misfit(self, sql: str, names: list[str]) -> str | None:
         """Has PostgreSQL plan the statement, where it is one that can be planned."""
         if not sql.lstrip().lower().startswith(_READ_BY_EXPLAIN):
@@ -337,6 +292,19 @@ class PostgresDatabase(Database):
         with self._lock:
             _disconnect(self._connection)
         self._drop()
+
+
+Database: TypeAlias = SqliteDatabase | PostgresDatabase
+"""The database of one world."""
+Seed: TypeAlias = SqliteSeed | PostgresSeed
+"""The initial content of worlds' databases."""
+
+
+def rows_of(database: Database, table: str) -> list[list[Any]]:
+    """All rows of a table in an order that their content decides."""
+    quoted = table.replace('"', '""')
+    found = database.execute(f'SELECT * FROM "{quoted}"', {}).rows
+    return sorted(found, key=lambda row: json.dumps(row, ensure_ascii=False))
 
 
 def _connect(server: str, database: str | None = None) -> Connection:

@@ -16,7 +16,7 @@ from rlf.core.callables import about_to_run
 from rlf.core.identity import hash_bytes, hash_json
 from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.text import describe
-from rlf.environments.databases import Database, PostgresSeed, Seed, SqliteSeed, read_sqlite
+from rlf.environments.databases import Database, PostgresSeed, Seed, SqliteSeed, read_sqlite, rows_of
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill
 from rlf.tools.kind import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
@@ -262,7 +262,7 @@ class _SqlWorld(World):
             tables = score.tables or goal.tables()
             return float(
                 (score.tables is not None or tables == self._open_one.tables())
-                and all(goal.rows_of(table) == self._open_one.rows_of(table) for table in tables)
+                and all(rows_of(goal, table) == rows_of(self._open_one, table) for table in tables)
             )
 
     async def state(self) -> dict[str, Any]:
@@ -293,5 +293,5 @@ class _SqlWorld(World):
 
 def _read_state(database: Database) -> dict[str, Any]:
     """Every table by its rows; one with many rows by their hash."""
-    tables = {table: database.rows_of(table) for table in database.tables()}
+    tables = {table: rows_of(database, table) for table in database.tables()}
     return {table: rows if len(rows) <= _MAX_ROWS_SHOWN else hash_json(rows) for table, rows in tables.items()}
