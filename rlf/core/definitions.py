@@ -213,7 +213,13 @@ def _read_definition(node: ast.AST) -> Definition | None:
 
 
 def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
-    stub = _async_stub() if isinstance(node, ast.AsyncFunctionDef) else _make_stub()
+    def plain() -> None:
+        """Stands for a function that is not imported."""
+
+    async def awaited() -> None:
+        """The same of one that is awaited."""
+
+    stub: Any = awaited if isinstance(node, ast.AsyncFunctionDef) else plain
     parameters, complete = list[Parameter](), True
     for argument, default, kind in _list_arguments(node.args):
         annotation = Parameter.empty if argument.annotation is None else _read_type(argument.annotation)
@@ -225,20 +231,6 @@ def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
     stub.__annotations__ = {p.name: p.annotation for p in parameters if p.annotation is not Parameter.empty}
     stub.__doc__, stub.__name__ = ast.get_docstring(node), node.name
     return Definition(stub, complete)
-
-
-def _make_stub() -> Any:
-    def stub() -> None:
-        """Stands for a function that is not imported."""
-
-    return stub
-
-
-def _async_stub() -> Any:
-    async def stub() -> None:
-        """Stands for a function that is not imported."""
-
-    return stub
 
 
 def _list_arguments(args: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None, Any]]:
