@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlf.chat.examples import tools_of_template
 from rlf.chat.format import ChatFormat
@@ -54,63 +54,78 @@ class HistoryTurn:
     """The user's next message; None: there is none."""
 
 
-def differences(
-    chat: ChatFormat,
-    messages: Sequence[Message],
-    turns: Sequence[HistoryTurn],
-    tools: Sequence[ToolDescription],
-    segments: Sequence[str],
-) -> tuple[str, ...]:
-    """Changes that the template would make to sampled turns; nothing when it renders what was seen.
+class PlayedHistory(NamedTuple):
+    """A played conversation, for the model's own template to render."""
 
-    Args:
-        segments: what was seen, cut into prompt, turn, observation, turn, ..., the last turn with its stop token.
+    chat: ChatFormat
+    messages: Sequence[Message]
+    turns: Sequence[HistoryTurn]
+    tools: Sequence[ToolDescription]
 
-    Raises:
-        CheckError: it changes what was not sampled: the prompt, a result, a role, the end of a turn.
-    """
-    renderings = list(dict.fromkeys(_list_renderings(chat, messages, turns, tools)))
-    seen = "".join(segments)
-    if any(_is_whole(text, seen) for text in renderings):
-        return ()
-    prompt = _strip_thinking(chat, segments[0])
-    if renderings and not chat.by_name and not any(text.startswith(prompt) for text in renderings):
-        if _moves_tools(chat, messages, turns, segments):
-            return (MOVES_TOOLS,)
-        if set(renderings) != set(_list_renderings(chat, messages, turns, ())):
-            raise CheckError(_show_difference(_nearest_rendering(renderings, seen), seen))
-        return (TELLS_TOOLS,)
-    bare = _without_thinking(chat, seen)
-    if any(_is_whole(_without_thinking(chat, text), bare) for text in renderings):
-        return (DROPS_THINKING,)
-    if any(_holds_turns(chat, text, segments[2:-1:2], turns[-1].said) for text in renderings):
-        return (REWRITES,)
-    if any(_is_whole(text.replace("\n", ""), seen.replace("\n", "")) for text in renderings):
-        return (BREAKS_LINES,)
-    if not renderings:
-        raise CheckError("chat: the model's chat template cannot render a conversation with calls and results")
-    raise CheckError(_show_difference(_nearest_rendering(renderings, seen), seen))
+    def differences(self, segments: Sequence[str]) -> tuple[str, ...]:
+        """Changes that the template would make to sampled turns; nothing when it renders what was seen.
 
+        Args:
+            segments: what was seen, cut into prompt, turn, observation, turn, ..., the last turn with its stop token.
 
-def _moves_tools(
-    chat: ChatFormat, messages: Sequence[Message], turns: Sequence[HistoryTurn], segments: Sequence[str]
-) -> bool:
-    """Whether a dialogue is rendered as it was seen but for the tools, which move once the user has spoken."""
-    if all(turn.reply is None for turn in turns):
-        return False
-    bare = "".join((chat.decode(chat.prompt(messages, ())), *segments[1:]))
-    return any(_is_whole(text, bare) for text in _list_renderings(chat, messages, turns, ()))
+        Raises:
+            CheckError: it changes what was not sampled: the prompt, a result, a role, the end of a turn.
+        """
+        chat, seen = self.chat, "".join(segments)
+        renderings = list(dict.fromkeys(self._list_renderings()))
+        if any(_is_whole(text, seen) for text in renderings):
+            return ()
+        prompt = _strip_thinking(chat, segments[0])
+        if renderings and not chat.by_name and not any(text.startswith(prompt) for text in renderings):
+            without_tools = self._replace(tools=())
+            if without_tools._moves_tools(segments):
+                return (MOVES_TOOLS,)
+            if set(renderings) != set(without_tools._list_renderings()):
+                raise CheckError(_show_difference(_nearest_rendering(renderings, seen), seen))
+            return (TELLS_TOOLS,)
+        bare = _without_thinking(chat, seen)
+        if any(_is_whole(_without_thinking(chat, text), bare) for text in renderings):
+            return (DROPS_THINKING,)
+        if any(_holds_turns(chat, text, segments[2:-1:2], self.turns[-1].said) for text in renderings):
+            return (REWRITES,)
+        if any(_is_whole(text.replace("\n", ""), seen.replace("\n", "")) for text in renderings):
+            return (BREAKS_LINES,)
+        if not renderings:
+            raise CheckError("chat: the model's chat template cannot render a conversation with calls and results")
+        raise CheckError(_show_difference(_nearest_rendering(renderings, seen), seen))
 
+    def _moves_tools(self, segments: Sequence[str]) -> bool:
+        """Whether a dialogue is rendered as it was seen but for the tools, which move once the user has spoken."""
+        if all(turn.reply is None for turn in self.turns):
+            return False
+        bare = "".join((self.chat.decode(self.chat.prompt(self.messages, ())), *segments[1:]))
+        return any(_is_whole(text, bare) for text in self._list_renderings())
 
-def is_shown(
-    chat: ChatFormat,
-    messages: Sequence[Message],
-    turns: Sequence[HistoryTurn],
-    tools: Sequence[ToolDescription],
-    seen: str,
-) -> bool:
-    """Whether the template shows a conversation so to a model that is to speak next."""
-    return seen in _list_renderings(chat, messages, turns, tools, speaks_next=True)
+    def is_shown(self, seen: str) -> bool:
+        """Whether the template shows a conversation so to a model that is to speak next."""
+        return seen in self._list_renderings(speaks_next=True)
+
+    def _list_renderings(self, *, speaks_next: bool = False) -> Iterator[str]:
+        """Every form in which a template can take the conversation: calls as calls or as text, with each kind of id."""
+        from jinja2 import TemplateError
+
+        begun = [{"role": message.role, "content": message.content} for message in self.messages]
+        described = [tool.as_openai() for tool in self.tools]
+        for as_calls, ids in product((True, False), ("text", "short", "digits")):
+            whole = [*begun, *(message for turn in _number_calls(self.turns, as_calls, ids) for message in turn)]
+
+            def render(shown: list[Any], messages: list[Any] = whole) -> str:
+                text = self.chat.tokenizer.apply_chat_template(
+                    messages, tools=shown or None, tokenize=False, add_generation_prompt=speaks_next
+                )
+                assert isinstance(text, str), f"rendered to {type(text).__name__}"
+                return text
+
+            try:
+                text = render(tools_of_template(described, render))
+            except (TemplateError, ValueError, TypeError, KeyError):
+                continue
+            yield text
 
 
 def _nearest_rendering(renderings: Sequence[str], seen: str) -> str:
@@ -162,36 +177,6 @@ def _count_shared(one: str, other: str) -> int:
 def _without_thinking(chat: ChatFormat, text: str) -> str:
     opening, closing = (re.escape(mark.strip()) for mark in chat.thinking_marks)
     return re.sub(rf"{opening}.*?{closing}\s*", "", text, flags=re.DOTALL)
-
-
-def _list_renderings(
-    chat: ChatFormat,
-    messages: Sequence[Message],
-    turns: Sequence[HistoryTurn],
-    tools: Sequence[ToolDescription],
-    *,
-    speaks_next: bool = False,
-) -> Iterator[str]:
-    """Every form in which a template can take the conversation: calls as calls or as text, with each kind of id."""
-    from jinja2 import TemplateError
-
-    begun = [{"role": message.role, "content": message.content} for message in messages]
-    described = [tool.as_openai() for tool in tools]
-    for as_calls, ids in product((True, False), ("text", "short", "digits")):
-        whole = [*begun, *(message for turn in _number_calls(turns, as_calls, ids) for message in turn)]
-
-        def render(shown: list[Any], messages: list[Any] = whole) -> str:
-            text = chat.tokenizer.apply_chat_template(
-                messages, tools=shown or None, tokenize=False, add_generation_prompt=speaks_next
-            )
-            assert isinstance(text, str), f"rendered to {type(text).__name__}"
-            return text
-
-        try:
-            text = render(tools_of_template(described, render))
-        except (TemplateError, ValueError, TypeError, KeyError):
-            continue
-        yield text
 
 
 def _number_calls(turns: Sequence[HistoryTurn], as_calls: bool, ids: str) -> Iterator[list[dict[str, Any]]]:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from rlf.chat.encoding import markup_ids
 from rlf.chat.examples import NUM_SAMPLED_VARIANTS, example_call
 from rlf.chat.format import ChatFormat
-from rlf.chat.history import ASKS, DROPS_THINKING, LEFT_OUT, SUMMARY, HistoryTurn, differences, is_shown
+from rlf.chat.history import ASKS, DROPS_THINKING, LEFT_OUT, SUMMARY, HistoryTurn, PlayedHistory
 from rlf.chat.policy import ContextLimit, HistoryPolicy, WhenFull
 from rlf.chat.scan import END_THINK
 from rlf.core import CheckError
@@ -151,7 +151,7 @@ def _certify_forks(chat: ChatFormat, plain: _Played, named: tuple[str, ...]) -> 
     played = _play_again(chat, plain, plain.script, _RESULTS, ChatPolicy(forks=True))
     messages, spoken = plain.messages, _spoken_turns(chat, played)
     for number, seen in enumerate(_contexts(chat, played), start=1):
-        if not is_shown(chat, messages, spoken[:number], plain.tools, seen):
+        if not PlayedHistory(chat, messages, spoken[:number], plain.tools).is_shown(seen):
             raise CheckError(
                 f"chat.history: fork: before turn {number + 1} the model would see {seen[-200:]!r}, which the template "
                 "does not render. Write `chat: {history: keep}`."
@@ -168,7 +168,7 @@ def _certify_contexts(chat: ChatFormat, plain: _Played, *, is_comparable: bool) 
         bare = [replace(turn, results=(LEFT_OUT,) * len(turn.results)) for turn in spoken[: number - 1]]
         shown = [*bare, spoken[number - 1]]
         if seen.count(_HUGE.strip()) != len(shown[-1].results) or (
-            is_comparable and not is_shown(chat, plain.messages, shown, plain.tools, seen)
+            is_comparable and not PlayedHistory(chat, plain.messages, shown, plain.tools).is_shown(seen)
         ):
             raise CheckError(
                 f"rollout.context: before turn {number + 1} the model would see {seen[-200:]!r}, where the results of "
@@ -193,7 +193,7 @@ def _certify_summaries(chat: ChatFormat, plain: _Played, *, is_comparable: bool)
             *others, text = shown[-1].results
             shown[-1] = replace(shown[-1], results=(*others, f"{text}\n\n{ASKS}"))
         messages = plain.messages if number == 1 else begun
-        if is_comparable and not is_shown(chat, messages, shown, plain.tools, seen):
+        if is_comparable and not PlayedHistory(chat, messages, shown, plain.tools).is_shown(seen):
             raise CheckError(
                 f"rollout.context: before turn {number + 1} the model would see {seen[-200:]!r}, which its template "
                 "does not show where a summary is asked for or given. Write when_full: drop_results."
@@ -403,4 +403,4 @@ def _find_differences(chat: ChatFormat, tools: Sequence[ToolDescription], played
     for turn in played.trajectory.turns:
         cuts += [turn.start, turn.end]
     segments = [chat.decode(tokens[start:end]) for start, end in pairwise(cuts)]
-    return differences(chat, played.trajectory.task.messages, turns, tools, segments)
+    return PlayedHistory(chat, played.trajectory.task.messages, turns, tools).differences(segments)
