@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rlf.chat.encoding import Vision, encode_data, encode_template, turn_ends
+from rlf.chat.encoding import Vision, encode_data, encode_template
 from rlf.chat.examples import readings_of, tools_of_template
 from rlf.core import RlfError
 from rlf.types import Message, ToolDescription
@@ -337,59 +337,7 @@ def _mark_places(role: str, places: Sequence[int | None]) -> dict[str, Any]:
     return {"role": role, "content": parts}
 
 
-# Parts of all formats without tags of a model's own: prompts without tools, neutral results, the one tool they call.
-#
-# The spec's own prompt and system text explain to the model how to use such a format; nothing is added here.
-
-
-class PlainRenderer:
-    """Renders with the model's chat template where it has one, as plain text for a base model.
-
-    The plain text of a prompt is the contents of its messages, a blank line between them and a line break at the end.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
-        self._tokenizer = tokenizer
-        self._end = end_of_turn(tokenizer) if tokenizer.chat_template else ""
-        self._renderer = TemplateRenderer(tokenizer, self._end) if self._end else None
-        self.ends = turn_ends(tokenizer, [self._end] if self._end else [], name, "a chat model or a base model")
-        self.generation_prompt = self._renderer.generation_prompt if self._renderer else ""
-
-    def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Tokens of a conversation up to where the policy begins to sample; no tools are described."""
-        if self._renderer is not None:
-            return self._renderer.prompt(messages, ())
-        text = "\n\n".join(message.content for message in messages) + "\n"
-        begin = self._tokenizer.encode("")
-        tokens = encode_data(self._tokenizer, text)
-        return [*begin, *tokens] if begin == [self._tokenizer.bos_token_id] else tokens
-
-    def user_turn(self, text: str, *, closed: bool) -> list[int]:
-        """Tokens of the user's next message after a turn that calls nothing. Raises RlfError for a base model."""
-        if self._renderer is None:
-            raise RlfError(
-                "chat.format: a base model's text has no user message after an answer, and this world sends one. "
-                "Use a chat model, or a world without dialogue."
-            )
-        tokens = self._renderer.reply(text, self._end)
-        return tokens[1:] if closed else tokens
-
-    def follow(self, pieces: Sequence[tuple[str, str]], *, closed: bool) -> list[int]:
-        """Tokens after a sampled turn: what follows in the same text, or the user's words once the turn is closed.
-
-        Args:
-            pieces: text of the format, then data, in turns.
-            closed: whether the turn ended with a stop token.
-        """
-        if closed and self._renderer is not None:
-            text = "".join(own + data for own, data in pieces)
-            breaks = len(pieces[0][0]) - len(pieces[0][0].lstrip())
-            end = len(text) - (len(pieces[-1][0]) - len(pieces[-1][0].rstrip()) if not pieces[-1][1] else 0)
-            return self._renderer.reply(text[breaks:end], self._end)[1:]
-        tokens: list[int] = []
-        for own, data in pieces:
-            tokens += encode_template(self._tokenizer, own) + encode_data(self._tokenizer, data)
-        return tokens
+# Parts of formats without tags of a model's own: neutral results, the one tool they call.
 
 
 def neutral(text: str, tags: re.Pattern[str]) -> str:

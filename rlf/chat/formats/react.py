@@ -19,11 +19,11 @@ from collections.abc import Sequence
 
 from rlf.chat.calls import CallFault, read_json, write_json
 from rlf.chat.examples import readings_of
-from rlf.chat.format import ChatFormat
+from rlf.chat.format import ChatFormat, PlainFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.template import PlainRenderer, neutral
-from rlf.types import FailureClass, Message, ToolCall, ToolDescription
+from rlf.chat.template import neutral
+from rlf.types import FailureClass, ToolCall, ToolDescription
 
 _STOP = "\nObservation:"
 _LABELS = "Thought|Action Input|Action|Observation|Final Answer"
@@ -57,24 +57,17 @@ _BRACE = re.compile(r"[{}]")
 """What no bare text holds: it shows JSON with a slip before it."""
 
 
-class ReactFormat(ChatFormat):
+class ReactFormat(PlainFormat):
     """The format of ReAct prompts, for any model."""
 
     call_marks = Marks.of(r"^[ \t]*Action[ \t]*:[^\n]*\n\s*Action Input[ \t]*:", "action input")
     near_marks = Marks.of(r"\b(?:Action(?: Input)?|Observation)[ \t]*:", "action", "observation")
-    by_name = True
     stop_strings = (_STOP,)
     thinking_marks = ("Thought: ", "\n")
 
     def _bind_tokenizer(self) -> None:
-        self._plain = PlainRenderer(self.tokenizer, "react")
-        self.stop_token_ids = self._plain.ends.token_ids
-        self._speak_after(self._plain.generation_prompt)
+        super()._bind_tokenizer()
         self._bare = {tool.name: key for tool in self.tools if (key := _only_text(tool)) is not None}
-
-    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
-        """The spec's own messages; they describe the tools."""
-        return self._plain.prompt(messages)
 
     def observation(
         self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
@@ -83,14 +76,10 @@ class ReactFormat(ChatFormat):
         stopped = not closed and (not turn or turn.rstrip().endswith(_STOP.strip()))
         pieces = [("\nObservation: ", neutral(result, RESULT_LABELS)) for result in results]
         pieces[0] = (" " if stopped else pieces[0][0], pieces[0][1])
-        return self._plain.follow([*pieces, ("\n", "")], closed=closed)
-
-    def user_turn(self, text: str, *, closed: bool, turn: str = "") -> list[int]:
-        """As the model's own template has it; a base model has no user."""
-        return self._plain.user_turn(text, closed=closed)
+        return self._follow([*pieces, ("\n", "")], closed=closed)
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._plain.ends.cut_from(text), truncated, self, self._bare)
+        return _Scan(self._ends.cut_from(text), truncated, self, self._bare)
 
     def write_answer(self, text: str) -> str:
         """The answer as the format marks it."""

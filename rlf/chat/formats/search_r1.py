@@ -17,11 +17,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.format import ChatFormat
+from rlf.chat.format import ChatFormat, PlainFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.template import PlainRenderer, neutral, text_tool
-from rlf.types import FailureClass, Message, ToolCall, ToolDescription
+from rlf.chat.template import neutral, text_tool
+from rlf.types import FailureClass, ToolCall
 
 _SEARCH, _END_SEARCH = "<search>", "</search>"
 _ANSWER, _END_ANSWER = "<answer>", "</answer>"
@@ -46,24 +46,17 @@ _GRAMMAR = Grammar(
 _HALLUCINATED = f"{_INFORMATION} is given to you; do not write it. Write {_FORM}."
 
 
-class SearchR1Format(ChatFormat):
+class SearchR1Format(PlainFormat):
     """The format of Search-R1, for any model."""
 
     call_marks = Marks.of(r"<search>(?!\s*<[a-z])(?:[^<]|<(?!/?search>)){0,2000}</search>", "<search>")
     near_marks = Marks.of(rf"<[\s/]*(?:{_NAMES})\b[^>\n]{{0,20}}>?", "<")
-    by_name = True
     names_tools = False
     stop_strings = (_END_SEARCH, _END_ANSWER)
 
     def _bind_tokenizer(self) -> None:
         self._tool = text_tool(self.tools, "search_r1", ("search", "query"))
-        self._plain = PlainRenderer(self.tokenizer, "search_r1")
-        self.stop_token_ids = self._plain.ends.token_ids
-        self._speak_after(self._plain.generation_prompt)
-
-    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
-        """The spec's own messages; they describe the tool."""
-        return self._plain.prompt(messages)
+        super()._bind_tokenizer()
 
     def observation(
         self, results: Sequence[str], *, closed: bool, turn: str = "", images: Sequence[Sequence[str]] = ()
@@ -75,14 +68,10 @@ class SearchR1Format(ChatFormat):
             failed = index < len(observed) and not isinstance(observed[index], ToolCall)
             opening, closing = ("", "") if failed else (_INFORMATION, _END_INFORMATION)
             pieces += [(f"\n\n{opening}", neutral(result, RESULT_TAGS)), (closing, "")]
-        return self._plain.follow([*pieces, ("\n\n", "")], closed=closed)
-
-    def user_turn(self, text: str, *, closed: bool, turn: str = "") -> list[int]:
-        """As the model's own template has it; a base model has no user."""
-        return self._plain.user_turn(text, closed=closed)
+        return self._follow([*pieces, ("\n\n", "")], closed=closed)
 
     def _make_scan(self, text: str, truncated: bool) -> _Scan:
-        return _Scan(self._plain.ends.cut_from(text), truncated, self, self._tool)
+        return _Scan(self._ends.cut_from(text), truncated, self, self._tool)
 
     def write_answer(self, text: str) -> str:
         """The answer as the format marks it."""
