@@ -106,7 +106,7 @@ def salvage_runs(
 
     Trajectories that lost a part keep their row and nothing else. Each run gets a note of what was lost.
     """
-    from rlf.apps.keep.verification import salvage
+    from rlf.apps.keep.salvage import salvage
 
     done = salvage(database or runs_folder / "rlf.db", out)
     lines = [
