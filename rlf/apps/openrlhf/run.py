@@ -40,9 +40,11 @@ from rlf.apps.openrlhf.spool_pool import Encode, SpoolPool
 from rlf.apps.openrlhf.transfer import receiving
 from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import ChatFormat
+from rlf.chat.on_disk import read_tokenizer
 from rlf.core.errors import RlfError, RunError
 from rlf.engines.engine import Inputs, Start
 from rlf.plan import Plan
+from rlf.spec.model_files import folder_on_disk
 from rlf.training.harness import Harness, build_harness
 from rlf.types.events import CheckpointSaved, EventSink, Notice
 
@@ -105,7 +107,10 @@ class OpenRlhfRun:
             check_place(self._place, plan.spec)
         if self._ingest is not None:
             check_secrets([INGEST_TOKEN])
-        tokenizer = load_tokenizer(inputs.model_path)
+        # transformers' own, which asks for torch too, takes longer to load than all else here.
+        model = folder_on_disk(inputs.model_path)
+        known = None if model is None else read_tokenizer(model)
+        tokenizer = known or load_tokenizer(inputs.model_path)
         self._harness: Harness = build_harness(plan.spec, tokenizer, self._notify)
         self.step = 0
         self._checkpoint: Path | None = None
