@@ -18,7 +18,7 @@ APT := DEBIAN_FRONTEND=noninteractive timeout 120 apt-get -qq
 BUBBLEWRAP := command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	{ $(APT) install -y bubblewrap || { $(APT) update && $(APT) install -y bubblewrap; }; } >/dev/null 2>&1; }
 
-.PHONY: run test installed gpu coverage mutation foreign lint embedded reference docs vendor clean
+.PHONY: run test docs-test installed gpu coverage mutation foreign lint embedded reference docs vendor clean
 
 run: .venv/installed  ## Trains the embedded model: the main job.
 	$(BIN)/rlf run specs/search.yaml
@@ -30,6 +30,9 @@ TESTED := .venv/installed-dev .venv/postgres .venv/rehearsals .venv/mcp-servers/
 
 test: $(TESTED)  ## Passes the tests, on several cores.
 	$(BIN)/python -m pytest $(WORKERS) --dist worksteal
+
+docs-test: $(TESTED)  ## Runs every command of the documentation's pages, one page after the other.
+	$(BIN)/python -m pytest -m docs -rP tests/test_pages.py
 
 installed: .venv/installed  ## Builds sdist and wheel, and tries rlf where no file of the repository is.
 	.ci/installed

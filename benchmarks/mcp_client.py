@@ -31,6 +31,13 @@ async def call(client: Any, tool: str, arguments: dict[str, Any]) -> Any:
     return found.structured_content["data"]
 
 
+async def ended(client: Any, run: str) -> str:
+    """How a run ended, which is waited for."""
+    while (status := (await call(client, "status", {"run": run}))["run"]["status"]) == "running":  # noqa: ASYNC110 - a server
+        await asyncio.sleep(3)
+    return str(status)
+
+
 async def main(rlf: str, folder: Path) -> None:
     """Prints a line for each call."""
     began = time.monotonic()
@@ -47,8 +54,7 @@ async def main(rlf: str, folder: Path) -> None:
             for seed in ("seed=0", "seed=1")
         ]
         for run in runs:
-            while (await call(client, "status", {"run": run}))["run"]["status"] == "running":  # noqa: ASYNC110 - a server
-                await asyncio.sleep(3)
+            await ended(client, run)
         listed = [str(resource.uri) for resource in await client.list_resources()]
         schema = await client.read_resource("rlf://schema/spec")
         spec = await client.read_resource("rlf://project/specs/mine.yaml")
@@ -58,6 +64,21 @@ async def main(rlf: str, folder: Path) -> None:
         print("trajectories", len(found))
         print("compare", *(await call(client, "compare", {"runs": runs}))["verdicts"])
         print("why", (await call(client, "why", {"run": runs[0]}))["verdict"]["kind"])
+        turns = await call(client, "why_turn", {"run": runs[0], "k": 0, "step": 1, "phase": "train", "samples": 2})
+        print("why_turn", *turns)
+        print("forecast", *(await call(client, "forecast", {**SPEC, "overrides": SMALL, "groups": 2})))
+        longer = [*SMALL, "train.steps=40", "checkpoint.every=1"]
+        run = (await call(client, "run", {**SPEC, "overrides": longer, "budget_s": 300}))["run_id"]
+        while not (await call(client, "trajectories", {"run": run, "limit": 1})):  # noqa: ASYNC110 - a server
+            await asyncio.sleep(1)
+        assert (await call(client, "stop", {"run": run}))["run_id"] == run
+        print("stop", stopped := await ended(client, run))
+        assert stopped == "interrupted"
+        assert (await call(client, "resume", {"run": run, "budget_s": 300}))["run_id"] == run
+        print("resume", resumed := await ended(client, run))
+        assert resumed == "finished"
+        again = await client.call_tool("stop", {"run": run}, raise_on_error=False)
+        assert again.is_error and "no process on this machine runs it" in again.content[0].text
         wrong = {**SPEC, "overrides": ["train.stepps=3"]}
         refused = await client.call_tool("check", wrong, raise_on_error=False)
         assert refused.is_error and "did you mean 'steps'" in refused.content[0].text

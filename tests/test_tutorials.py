@@ -10,9 +10,10 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from benchmarks.docs_blocks import commands_of, why_not, write_files_of
 from rlf.cli import app
 from rlf.runs.plans import check_spec
+
+from .pages import commands_of, why_not, write_files_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "docs/start.md", *sorted((ROOT / "docs/tutorials").glob("*.md"))]
@@ -24,12 +25,8 @@ COMMANDS = [
 ]
 GUIDES = [ROOT / "docs/commands.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
 SHELL = re.compile(r"^```(?:console|sh|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# Of these pages what checks and tests is run; of the others commands are only parsed, or run by
-# `benchmarks/docs_blocks.py`, which trains too.
-IN_ORDER = [
-    *("tutorials/mcp.md", "tutorials/your-own.md", "tutorials/from-trl.md", "tutorials/from-other-libraries.md"),
-    *("guides/tools.md", "guides/specs.md"),
-]
+# These pages train, which `test_pages.py` runs on request; what only checks and tests is run here.
+IN_ORDER = ["tutorials/your-own.md", "tutorials/from-trl.md", "guides/specs.md"]
 QUICK = ("rlf check ", "rlf plan ", "rlf tools ")
 
 

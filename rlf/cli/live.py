@@ -154,7 +154,7 @@ def _rollout_parts(metrics: Mapping[str, float]) -> Parts:
     if "turns/mean" in metrics:
         parts.append(f"{metrics['turns/mean']:.2f} turns")
     if "tokens/total" in metrics:
-        parts.append(f"{metrics['tokens/total']:.0f} tokens ({decimal(metrics.get('tokens/sampled'), 0)} sampled)")
+        parts.append(f"{metrics['tokens/total']:,.0f} tokens ({decimal(metrics.get('tokens/sampled'), 0)} sampled)")
     stops = [(name.removeprefix("stop/"), metrics[name]) for name in metrics if name.startswith("stop/")]
     parts += [f"{name} {percent(share)}" for name, share in sorted(stops, key=lambda stop: -stop[1]) if share]
     if metrics.get("unscorable"):

@@ -280,7 +280,8 @@ def _check_file(url: URL, *, create: bool) -> None:
     if not create and not path.exists():
         if path.suffix != ".db":
             raise RlfError(f"{path}: no such file. Name a database of runs, or a file that `rlf runs export` wrote.")
-        raise RlfError(f"{path}: no lineage yet. Start a run with `rlf run SPEC`, or name the database of another one.")
+        advice = "Start a run with `rlf run SPEC`, or name another folder with `--runs`."
+        raise RlfError(f"{path}: no lineage yet. {advice}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

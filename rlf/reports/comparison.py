@@ -306,14 +306,12 @@ def read_examples(reader: Reader, found: Comparison, limit: int = MATRIX_FLIPS) 
         flips = sorted(contrast.flips, key=lambda flip: flip.gained)[:limit] if contrast is not None else []
         for flip in flips:
             sides = ((found.arms[0], flip.left), (arm, flip.right))
-            left, right = (_read_example_trajectory(reader, one, summary) for one, summary in sides)
+            left, right = (
+                reader.trajectory(one.members[0].run.record.id, k=summary.k, step=summary.step, phase=summary.phase)
+                for one, summary in sides
+            )
             examples.append(ComparisonExample(flip.task_id, found.arms[0].letter, left, arm.letter, right))
     return examples
-
-
-def _read_example_trajectory(reader: Reader, arm: Arm, summary: TrajectorySummary) -> StoredTrajectory:
-    run_id = arm.members[0].run.record.id
-    return reader.trajectory(run_id, k=summary.k, step=summary.step, phase=summary.phase)
 
 
 def first_of_each(examples: Sequence[ComparisonExample], number: int) -> Iterator[ComparisonExample]:

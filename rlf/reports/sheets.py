@@ -148,12 +148,12 @@ def points_range(low: float, high: float) -> str:
 
 
 def decimal(value: float | None, digits: int = 3) -> str:
-    """`0.714`; very small and very large magnitudes as `1.2e-06`."""
+    """`0.714`, `12,345`; very small and very large magnitudes as `1.2e-06`."""
     if value is None or not math.isfinite(value):
         return MISSING
-    if value and not 10.0**-digits <= abs(value) < 1e5:
+    if value and not 10.0**-digits <= abs(value) < 1e9:
         return f"{value:.1e}"
-    return f"{value:.{digits}f}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
 
 
 def dollars(value: float | None) -> str:

@@ -13,7 +13,8 @@ from rlf.trackers import TRACKERS, TrackedRun
 from rlf.types import RunFinished, RunStatus, StepFinished
 from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
 from rlf.types.task import Message, Task
-from rlf.types.trajectory import StopReason, Trajectory, Turn
+from rlf.types.tool import Outcome, ToolCall, ToolResult
+from rlf.types.trajectory import CallRecord, StopReason, Trajectory, Turn
 
 service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 pytest.importorskip("opentelemetry.sdk")
@@ -80,6 +81,9 @@ def test_a_run_is_one_trace_of_steps_trajectories_turns_and_calls_with_its_own_n
     for operation, parent in expected.items():
         assert kinds[operation]
         assert {parents[span.parent_span_id].name.split()[0] for span in kinds[operation]} == {parent}
+    for call in map(values_of, kinds["execute_tool"]):
+        assert call["gen_ai.agent.name"] == "search" and call["gen_ai.tool.type"] == "function"
+        assert call["gen_ai.tool.call.id"] and call["gen_ai.tool.description"]
     stored = run.trajectories()
     assert len(kinds["invoke_agent"]) == len(stored)
     assert len(kinds["chat"]) == sum(each.num_turns for each in stored)
@@ -124,6 +128,10 @@ def test_texts_are_sent_on_request_and_without_secrets(tmp_path, monkeypatch):
     tracker = TRACKERS.get("otel")(content=True)
     writer = tracker.open(TrackedRun("id", "n", tmp_path, 1, {}, redact=lambda text: text.replace("hunter2", "***")))
     assert writer._texts({"a": "the key hunter2"}) == {"a": "the key ***"}
+    failed = CallRecord(ToolCall("shop", {}), ToolResult(Outcome.TOOL_ERROR, "the key hunter2 is old"))
+    writer._add_call(failed, writer._context(()), 0, ("step", 1, "train/0/0", 0))
+    assert writer._spans[-1].status.description == "the key *** is old"
+    assert "gen_ai.tool.call.result" not in writer._spans[-1].attributes  # only of one that succeeded
     assert not [span for span in spans if "hunter2" in str(span)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,21 +57,16 @@ class Offer:
             given = arguments.get(name)
             if given is None or given is False:
                 continue
-            each = [_as_word(name, value, parameter, project) for value in _as_list(given) if value is not True]
-            if parameter.option:
-                options += [parameter.option, *each] if given is True else [*_pairs(parameter.option, each)]
-            else:
-                values += each
+            if given is True:
+                options += [parameter.option]
+                continue
+            for value in given if isinstance(given, list | tuple) else [given]:
+                word = _as_word(name, value, parameter, project)
+                if parameter.option:
+                    options += [parameter.option, word]
+                else:
+                    values += [word]
         return [*self.command.split(), *options, *values]
-
-
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _pairs(option: str, values: list[str]) -> Iterator[str]:
-    for value in values:
-        yield from (option, value)
 
 
 def _as_word(name: str, value: Any, parameter: Parameter, project: Path) -> str:
@@ -92,8 +87,8 @@ def _texts(about: str, pattern: str = "") -> Json:
     return {"type": "array", "items": {"type": "string", "pattern": pattern}, "description": about}
 
 
-def _count(about: str) -> Json:
-    return {"type": "integer", "minimum": 0, "description": about}
+def _count(about: str, least: int = 0) -> Json:
+    return {"type": "integer", "minimum": least, "description": about}
 
 
 # As the command line tells them apart: what holds a `=`, or begins with `~` and names no file, is an override.
@@ -135,14 +130,14 @@ OFFERS: Mapping[str, Offer] = {
     "forecast": Offer(
         "forecast",
         "What a run's first steps will be like, from groups that are played without an update.",
-        {**_SPEC, "groups": Parameter(_count("Groups to play."), "--groups")},
+        {**_SPEC, "groups": Parameter(_count("Groups to play.", 2), "--groups")},
         runs_code=True,
         takes_runs=True,
     ),
     "env_prove": Offer(
         "env prove",
         "Prove the world of a spec without a model, point by point.",
-        {**_SPEC, "tasks": Parameter(_count("Tasks to try."), "--tasks")},
+        {**_SPEC, "tasks": Parameter(_count("Tasks to try.", 1), "--tasks")},
         runs_code=True,
     ),
     "run": Offer(
@@ -166,7 +161,7 @@ OFFERS: Mapping[str, Offer] = {
         "List runs, newest first.",
         {
             "filter": Parameter(_text('Which, e.g. `success > 0.8 and spec == "search"`.')),
-            "limit": Parameter(_count("The first of them."), "--limit"),
+            "limit": Parameter(_count("The first of them.", 1), "--limit"),
         },
         takes_runs=True,
     ),
@@ -179,7 +174,7 @@ OFFERS: Mapping[str, Offer] = {
             "phase": Parameter(_text("train, or an evaluation's sampled or greedy."), "--phase"),
             "failed": Parameter({"type": "boolean", "description": "Only those without success."}, "--failed"),
             "text": Parameter(_text("Words in prompt, turns or results."), "--text"),
-            "limit": Parameter(_count("How many to list."), "--limit"),
+            "limit": Parameter(_count("How many to list.", 1), "--limit"),
             "run": _RUN,
             "k": Parameter(_count("The number of one, from 0.")),
         },
@@ -197,7 +192,7 @@ OFFERS: Mapping[str, Offer] = {
         {
             "step": Parameter(_count("Its step."), "--step", is_required=True),
             "phase": Parameter(_text("train, or an evaluation's sampled or greedy."), "--phase"),
-            "samples": Parameter(_count("Continuations of each turn, at least 2."), "--samples"),
+            "samples": Parameter(_count("Continuations of each turn.", 2), "--samples"),
             "run": _RUN,
             "k": Parameter(_count("Which trajectory of the step, from 0."), is_required=True),
         },

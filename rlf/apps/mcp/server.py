@@ -35,6 +35,7 @@ from rlf import __version__
 from rlf.apps.mcp.offers import OFFERS, Offer
 from rlf.apps.mcp.resources import list_readable, read
 from rlf.core.errors import CheckError, RlfError
+from rlf.core.plain_json import VERSION
 from rlf.processes.child import start_apart, supervised
 
 _LIMIT_S = 600.0
@@ -187,7 +188,8 @@ async def _start(project: ServedProject, command: Sequence[str], budget_s: float
     child, out, err = _spawn(project, command, budget_s)
     until = time.monotonic() + _START_S
     while time.monotonic() < until and child.poll() is None:
-        if first := _first_line(out):
+        lines = out.read_text(errors="replace").splitlines(keepends=True)
+        if first := next((line for line in lines if line.startswith("{") and line.endswith("\n")), ""):
             return _result(first, "", 0)
         await asyncio.sleep(_LOOK_S)
     code = child.poll()
@@ -213,11 +215,6 @@ def _spawn(
     return child, out, err
 
 
-def _first_line(file: Path) -> str:
-    text = file.read_text(errors="replace")
-    return next((line for line in text.splitlines(keepends=True) if line.startswith("{") and line.endswith("\n")), "")
-
-
 def _stop(project: ServedProject, name: str) -> CallToolResult:
     """Interrupts the process that owns a run."""
     from rlf.lineage.process import is_visible, send_signal
@@ -228,7 +225,8 @@ def _stop(project: ServedProject, name: str) -> CallToolResult:
         process = reader.owner(run_id)
     if process is None or not is_visible(process) or not send_signal(process, signal.SIGINT):
         raise RlfError(f"run {run_id}: no process on this machine runs it.")
-    return _result(json.dumps({"run_id": run_id, "pid": process.pid, "signal": "SIGINT"}), "", 0)
+    data = {"run_id": run_id, "pid": process.pid, "signal": "SIGINT"}
+    return _result(json.dumps({"rlf": VERSION, "command": "stop", "data": data}), "", 0)
 
 
 def _result(out: str, err: str, code: int) -> CallToolResult:

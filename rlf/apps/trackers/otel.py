@@ -64,6 +64,7 @@ class _Writer:
         self._resource = Resource.create({"service.name": tracker.service})
         self._content, self._endpoint, self._run = tracker.content, tracker.endpoint, run
         self._model = str(dict(run.spec.get("model", {})).get("path", ""))
+        self._description_by_tool = {tool["name"]: tool.get("description") for tool in run.spec.get("tools", ())}
         self._started_ns = time.time_ns()
         self._spans: list[Any] = []
 
@@ -144,14 +145,18 @@ class _Writer:
             "gen_ai.tool.name": call.name,
             "gen_ai.tool.call.id": "/".join(map(str, key[2:])),
             "gen_ai.tool.type": "function",
+            "gen_ai.tool.description": self._description_by_tool.get(call.name),
+            "gen_ai.agent.name": self._run.name,
             "rlf.tool.outcome": result.outcome.value,
             "rlf.tool.cached": result.cached,
             "rlf.tool.attempts": len(result.attempts),
         }
         arguments = json.dumps(dict(call.arguments), ensure_ascii=False, default=str)
-        values |= self._texts({"gen_ai.tool.call.arguments": arguments, "gen_ai.tool.call.result": result.text})
+        texts = self._texts({"gen_ai.tool.call.arguments": arguments, "gen_ai.tool.call.result": result.text})
         error = None if result.outcome is Outcome.OK else result.outcome.value
-        self._add(f"execute_tool {call.name}", key, parent, at_ns, result.queue_s + result.run_s, values, error)
+        words = None if error is None else texts.pop("gen_ai.tool.call.result", None)  # only an ok call has one
+        lasted_s = result.queue_s + result.run_s
+        self._add(f"execute_tool {call.name}", key, parent, at_ns, lasted_s, values | texts, error, words)
 
     def _add_judge(self, score: Score, usage: ScoreUsage, parent: SpanContext, at_ns: int, key: Key) -> None:
         values = {

@@ -11,7 +11,7 @@ from rlf.core.errors import RlfError
 from rlf.core.files import check_free, published
 from rlf.core.plain_json import as_json
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import StoredTrajectory, TrajectorySummary
+from rlf.lineage.records import TrajectorySummary
 from rlf.reports.pages.render import render, run_page, side
 from rlf.reports.report import read_report
 from rlf.reports.sheets import decimal
@@ -79,18 +79,13 @@ def _write_trajectories(
     for head in heads:
         stored = reader.whole(run_id, head)
         if stored is not None:
-            row = _make_trajectory_row(stored)
+            messages, name = stored.scored.trajectory.task.messages, f"{head.phase} {head.step} · {head.k}"
+            file, asked = f"t/{head.phase}-{head.step}-{head.k}.html", messages[-1].content[:120] if messages else ""
+            row = _Row(name, file, decimal(head.reward), str(head.stop), asked)
             shown = side("", stored, openings(stored.scored.trajectory))
             _write_page(folder / row.file, render("turns.html", title=f"{row.name} · {run_id}", side=shown))
             rows.append(row)
     return rows
-
-
-def _make_trajectory_row(stored: StoredTrajectory) -> _Row:
-    head, messages = stored.summary, stored.scored.trajectory.task.messages
-    name = f"{head.phase} {head.step} · {head.k}"
-    file = f"t/{head.phase}-{head.step}-{head.k}.html"
-    return _Row(name, file, decimal(head.reward), str(head.stop), messages[-1].content[:120] if messages else "")
 
 
 def _write_page(path: Path, text: str) -> None:

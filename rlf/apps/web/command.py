@@ -67,11 +67,13 @@ def web(
         )
     if not is_local:
         print(f"the token and all pages cross the network to {host} unencrypted.", file=sys.stderr)
-    folder = runs_folder if runs_folder.is_absolute() else project / runs_folder
+    own = project / DEFAULT_RUNS
+    if runs_folder != DEFAULT_RUNS and not runs_folder.is_dir():  # that of the project may come with its first run
+        raise RlfError(f"--runs: {runs_folder} is not a folder. Name one that has runs, or leave it out for {own}.")
     serve_page(
         WebSettings(
             project=project.resolve(),
-            runs_folder=folder.resolve(),
+            runs_folder=(own if runs_folder == DEFAULT_RUNS else runs_folder).resolve(),
             host=host,
             port=port,
             token=secrets.token_urlsafe(18) if token is None else token or None,
@@ -94,9 +96,8 @@ def _export_pages(words: list[str], limit: int, runs_folder: Path, *, as_json: b
         )
     with open_reader(runs_folder) as reader:
         found = write_bundle(reader, words[0], Path(words[1]), limit)
-    pages = counted(found.num_trajectories, "trajectory").replace("trajectorys", "trajectories")
-    size = f"{found.size_bytes / 1e6:.1f} MB"
-    print_result("web", found, as_json, f"{found.folder}/index.html: run {found.run_id}, {pages}, {size}")
+    size = f"{counted(found.num_trajectories, 'page')} of trajectories, {found.size_bytes / 1e6:.1f} MB"
+    print_result("web", found, as_json, f"{found.folder}/index.html: run {found.run_id}, {size}")
 
 
 def _announce(address: str, *, as_json: bool) -> None:

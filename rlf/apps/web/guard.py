@@ -7,7 +7,7 @@ import hmac
 import secrets
 from collections.abc import Iterable
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -69,7 +69,8 @@ class RequestGuard:
         if request.method not in _READS:
             if request.headers.get(WRITE_HEADER) != "1" or "origin" not in request.headers:
                 return error_response(403, f"a request that writes needs the headers Origin and {WRITE_HEADER}: 1.")
-            if _announced_size(request.headers) > MAX_BODY_BYTES:
+            announced = request.headers.get("content-length", "0")
+            if announced.isdecimal() and int(announced) > MAX_BODY_BYTES:
                 return error_response(413, f"the body has more than {MAX_BODY_BYTES:,} bytes.")
         return None
 
@@ -98,11 +99,6 @@ def error_response(status: int, message: str, code: str = "refused") -> Response
 
 def _is_same(brought: Iterable[str], token: str) -> bool:
     return any(hmac.compare_digest(one.encode("utf-8", "replace"), token.encode()) for one in brought)
-
-
-def _announced_size(headers: Headers) -> int:
-    size = headers.get("content-length", "0")
-    return int(size) if size.isdecimal() else 0
 
 
 def _limit_body(receive: Receive) -> Receive:

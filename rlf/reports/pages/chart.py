@@ -11,7 +11,7 @@ from statistics import fmean
 
 from rlf.lineage.records import Evaluation, TrainingStep
 from rlf.reports.evaluations import interval_of
-from rlf.reports.sheets import decimal, percent
+from rlf.reports.sheets import count, decimal, percent
 from rlf.reports.statistics import mean_interval
 from rlf.types.events import INTERVAL_ENDS, is_gap
 
@@ -113,7 +113,9 @@ def draw(chart: Chart) -> Drawn:
 def _show_tick(value: float, *, share: bool) -> str:
     if share:
         return f"{100 * value:.0f} %"
-    return f"{value:.4g}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.0e}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}" if abs(value) < 1e5 else count(value)
+    return f"{value:.4g}" if value == 0 or abs(value) >= 1e-3 else f"{value:.0e}"
 
 
 def ticks(low: float, high: float) -> list[float]:
@@ -176,7 +178,9 @@ def main_curves(courses: Sequence[ArmCurve]) -> list[Chart]:
     modes = dict.fromkeys(e.mode for course in courses for run in course.evaluations for e in run)
     charts = [_chart_evaluations(courses, mode) for mode in sorted(modes, key=lambda mode: (mode != "sampled", mode))]
     charts += [_chart_training(courses, name, title) for name, title in MAIN.items()]
-    charts += [_chart_training(courses, name, _gap_title(name)) for name in _names(courses) if is_gap(name)]
+    for name in filter(is_gap, _names(courses)):
+        _, hidden, trained = name.split("/")
+        charts.append(_chart_training(courses, name, f"share of what {trained} pays that hidden {hidden} refuses"))
     return [chart for chart in charts if chart.lines]
 
 
@@ -190,11 +194,6 @@ def further_curves(courses: Sequence[ArmCurve]) -> list[Chart]:
 def _names(courses: Sequence[ArmCurve]) -> list[str]:
     """The metrics of training, sorted."""
     return sorted({name for course in courses for run in course.steps for step in run for name in step.metrics})
-
-
-def _gap_title(name: str) -> str:
-    _, hidden, trained = name.split("/")
-    return f"share of what {trained} pays that hidden {hidden} refuses"
 
 
 def _chart_evaluations(courses: Sequence[ArmCurve], mode: str) -> Chart:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import CallToolResult
@@ -19,7 +20,7 @@ from mcp_types import CallToolResult
 from rlf.apps.mcp import background
 from rlf.apps.mcp.offers import OFFERS
 from rlf.apps.mcp.server import ServedProject, make_server
-from rlf.cli.commands import HOMES
+from rlf.cli import app
 from rlf.runs.place import open_reader
 
 from ...warm import COMMON, warm_python
@@ -112,7 +113,7 @@ def test_a_client_goes_from_an_empty_folder_to_a_compared_pair_of_runs(tmp_path:
         assert explained["run_id"] == ids[0]
         long = {**SPEC, "overrides": [*SMALL, "train.steps=100000"]}
         run_id = data_of(await session.call_tool("run", long), "run")["run_id"]
-        assert json.loads((await session.call_tool("stop", {"run": run_id})).content[0].text)["run_id"] == run_id
+        assert data_of(await session.call_tool("stop", {"run": run_id}), "stop")["run_id"] == run_id
         await finished(session, mine, run_id, "interrupted")
 
     talk(mine, train, "--allow-run", warm=True)
@@ -211,5 +212,13 @@ def test_a_command_over_its_budget_is_interrupted_as_by_ctrl_c() -> None:
         assert subprocess.run(command).returncode == code
 
 
-def test_each_offer_is_a_command_with_json() -> None:
-    assert {offer.command for offer in OFFERS.values()} <= set(HOMES)
+@pytest.mark.parametrize("name", OFFERS)
+def test_each_offer_is_a_command_whose_options_take_what_the_schema_allows(name: str) -> None:
+    context = typer.main.get_command(app).make_context("rlf", [], resilient_parsing=True)
+    for word in OFFERS[name].command.split():
+        context = typer.Context(context.command.get_command(context, word), info_name=word, parent=context)
+    options = {option: each for each in context.command.params for option in each.opts}
+    assert "--json" in options
+    for parameter in OFFERS[name].parameters.values():
+        if parameter.schema["type"] == "integer" and parameter.option:
+            assert options[parameter.option].min == parameter.schema["minimum"], parameter.option

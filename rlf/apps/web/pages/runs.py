@@ -269,7 +269,11 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         "status_words": status_words(report.run),
         "now": now_words(site_of(request).runs_folder, run_id),
         "notices": shown_events(report.events),
-        "held_out": [row for change in report.summary.changes for row in _rate_rows(change)],
+        "held_out": [
+            (name, left, right, difference_words(left.value, right.value))
+            for change in report.summary.changes
+            for name, left, right in rate_rows(change)
+        ],
         "sheets": usage_sheets(report),
         "health": _health(report),
         "curves": [asdict(chart) | {"note": _note(chart.title, report)} for chart in main_curves(courses)],
@@ -281,15 +285,11 @@ def show_run(request: Request, name: str) -> HTMLResponse:
     return page(request, "run_page.html", f"{name} · {run_id}", place="runs", **values)
 
 
-def _rate_rows(change: Any) -> list[tuple[str, Any, Any, str]]:
-    return [(name, left, right, difference_words(left.value, right.value)) for name, left, right in rate_rows(change)]
-
-
 def _health(report: Report) -> list[tuple[str, str, list[float], str]]:
     """Figures of the newest step that say whether training is sound, each with its course and what it means."""
     courses = {name: [step.metrics[name] for step in report.steps if name in step.metrics] for name in _HEALTH}
     return [
-        (words, (percent if "share" in name else decimal)(values[-1]), values, _note(words, report))
+        (words, _show_health(name, values[-1]), values, _note(words, report))
         for name, words in _HEALTH.items()
         if (values := courses[name])
     ]
@@ -298,6 +298,12 @@ def _health(report: Report) -> list[tuple[str, str, list[float], str]]:
 def _note(title: str, report: Report) -> str:
     """What a figure of the newest step means, where its number alone does not say it."""
     return dead_words(report.steps[-1].metrics) if title == _HEALTH[DEAD] and report.steps else ""
+
+
+def _show_health(name: str, value: float) -> str:
+    if name.endswith(("_share", "_fraction")):
+        return percent(value)
+    return str(int(value)) if name == "unscorable" else decimal(value)
 
 
 @router.get("/runs/{name}/files")

@@ -13,7 +13,7 @@ function resolve(name) {
 }
 const alpha = (rgb, share) => `rgba(${rgb.match(/[\d.]+/g).slice(0, 3).join(", ")}, ${share})`;
 
-const words = (value, share) => value == null ? "–" : share ? `${(100 * value).toFixed(1)} %` : Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3) ? value.toExponential(1) : String(Math.abs(value) >= 1000 ? Math.round(value) : +value.toFixed(3));
+const words = (value, share) => value == null ? "–" : share ? `${(100 * value).toFixed(1)} %` : Math.abs(value) >= 1e9 || (value && Math.abs(value) < 1e-3) ? value.toExponential(1) : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(+value.toFixed(3));
 
 // How curves are looked at: by what, on which scale, how smooth. A page may have a form for it, and the arms' moments.
 const PLAIN = {x: "step", log: false, smooth: 0, arms: []};
@@ -190,7 +190,7 @@ function plot(place, chart, readout, end, view, big) {
     width: Math.max(200, place.clientWidth), height, legend: {show: big}, series, bands, padding: [6, 8, 0, 0],
     cursor: {points: {size: 6}, y: big, sync: {key: "steps"}, dataIdx: nearest, drag: {x: true, y: big, uni: 24}},
     scales: {x: {time: false}, y: view.log ? {distr: 3} : chart.share && !big ? {range: [0, 1]} : {}},
-    axes: [{...axis, size: 24, values: (_, ticks) => ticks.map(unit), ...INCREMENTS[view.x]}, {...axis, size: 44, values: (_, ticks) => ticks.map(tick => tick == null ? "" : chart.share ? `${+(100 * tick).toFixed(1)} %` : words(tick, false))}],
+    axes: [{...axis, size: 24, values: (_, ticks) => ticks.map(unit), ...INCREMENTS[view.x]}, {...axis, size: 44, values: (_, ticks) => ticks.map(tick => tick == null ? "" : chart.share ? `${+(100 * tick).toFixed(1)} %` : Math.abs(tick) >= 1e5 ? tick.toLocaleString("en", {notation: "compact"}) : words(tick, false))}],
     hooks: {draw: [self => drawBars(self, bars)], setSeries: [hideParts], setCursor: [self => {
       const at = self.cursor.idx;
       if (big) return;
