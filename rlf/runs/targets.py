@@ -147,6 +147,8 @@ def _resolve_target(name: str, runs_folder: Path, temporary: Path) -> _Found:
         return _Found(name, name)
     if path.is_dir() or name.startswith(("/", "./", "../", "~")):
         return _in_folder(name, path, runs_folder)
+    if meant := explain("targets", name, name=name):
+        raise RlfError(f"{name}: {meant[0]}")
     run_name, _, step = name.partition("@")
     if "/" in name or (not step and folder_on_disk(name) is not None):
         return _Found(name, name)
@@ -156,8 +158,6 @@ def _resolve_target(name: str, runs_folder: Path, temporary: Path) -> _Found:
     except RunError:
         raise
     except RlfError as error:
-        if meant := explain("targets", name):
-            raise RlfError(f"{name}: {meant[0]}") from error
         raise RlfError(
             f"{name}: names no model: there is no such folder here, and {error} Write "
             "OWNER/NAME for a model of Hugging Face, `builtin:tiny` for a shipped one."

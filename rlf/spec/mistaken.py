@@ -102,7 +102,10 @@ def missing_spec_file(path: Path, named_by: Node | None) -> str:
         named = sorted(os.path.relpath(file, folder) for file in glob(str(folder / written)))  # noqa: PTH207
         each = ", ".join(named[:_MOST_NAMED]) or f"{Path(written).parent}/FILE.yaml"
         return f"a path names one file; patterns are not expanded. Write one item for each: {each}."
-    found = find_meant(written, folder, ("", "specs", "tool_specs", "reward_specs"), _SUFFIXES)
+    role = f"{named_by.path[0]}"[:-1] if named_by is not None and named_by.path else "spec"
+    part = folder.parent / f"{role}_specs"
+    found = find_meant(written, part, ("",), _SUFFIXES) if part.is_dir() else None
+    found = found or find_meant(written, folder, ("", "specs", "tool_specs", "reward_specs"), _SUFFIXES)
     if found is not None:
         meant = os.path.relpath(found, folder)
         starts = named_by is not None and named_by.place.file != OVERRIDE and found.parent != path.parent
