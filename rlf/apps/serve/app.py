@@ -129,8 +129,10 @@ class Server(ABC):
             words = error.text if error.status == 408 else None  # of the guard
             fault = Refusal(error.status, words or _WORDS.get(error.status, error.reason))
             response, status = _error_response(request, fault), error.status
-        except (ConnectionError, asyncio.CancelledError):
+        except asyncio.CancelledError:
             raise
+        except ConnectionError as gone:  # of the client: aiohttp would log it as a defect
+            raise asyncio.CancelledError from gone
         except Exception:
             logger.exception("a defect of rlf, met by a request of %s", path)
             response, status = _error_response(request, Refusal(500, "the server failed; its log has the cause")), 500

@@ -112,6 +112,61 @@ async def loses_its_stream(task: AgentTask, session: AgentSession) -> str:
     return "Paris"
 
 
+async def leaves_two_streams(task: AgentTask, session: AgentSession) -> str:
+    """Closes the connection after the first piece of two answers, and asks the same again."""
+    body = {"model": "policy", "messages": task.messages, "tools": TOOLS, "stream": True, "n": 2}
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {session.key}"}) as client:
+        response = await client.post(f"{session.url}/chat/completions", json=body)
+        await response.content.readany()
+        response.close()
+        await asyncio.sleep(0.1)
+        async with client.post(f"{session.url}/chat/completions", json=body) as response:
+            text = await response.text()
+    assert "[DONE]" in text, text
+    return "Paris"
+
+
+async def takes_an_older_answer_again(task: AgentTask, session: AgentSession) -> str:
+    """Repeats its first request after its second, as a client behind a slow proxy does."""
+    messages: list[Any] = [*task.messages]
+    first = message_of(await ask(session, messages))
+    messages += [first, *results(first)]
+    second = message_of(await ask(session, messages))
+    assert message_of(await ask(session, [*task.messages], retry=1)) == first, "the same sample"
+    messages += [second, *results(second)]
+    return str(message_of(await ask(session, messages))["content"])
+
+
+async def answers_a_call_twice(task: AgentTask, session: AgentSession) -> str:
+    message = message_of(await ask(session, [*task.messages]))
+    told = [*results(message), *results(message, "London is here.")]
+    return str(message_of(await ask(session, [*task.messages, message, *told]))["content"])
+
+
+async def speaks_in_parts(task: AgentTask, session: AgentSession) -> str:
+    """Sends the answer back as parts of a content, with the keys that the SDK adds."""
+    message = message_of(await ask(session, [*task.messages]))
+    parts = [{"type": "text", "text": message["content"]}]
+    back = {"role": "assistant", "content": parts, "refusal": None, "audio": None, "annotations": []}
+    asked = [*task.messages, back, {"role": "user", "content": "Sure?"}]
+    return str(message_of(await ask(session, asked))["content"])
+
+
+async def moves_its_system_message(task: AgentTask, session: AgentSession) -> str:
+    message = message_of(await ask(session, [SYSTEM, *task.messages]))
+    answer = await ask(session, [*task.messages, message, *results(message), SYSTEM])
+    return str(message_of(answer)["content"])
+
+
+async def asks_in_no_json(task: AgentTask, session: AgentSession) -> str:
+    headers = {"Authorization": f"Bearer {session.key}", "Content-Type": "application/json"}
+    async with aiohttp.ClientSession(headers=headers) as client:
+        for body in ('{"model":', "[]", '{"model": "policy", "messages": "x"}', "[" * 100_000):
+            async with client.post(f"{session.url}/chat/completions", data=body) as response:
+                assert response.status == 400, await response.text()
+    return await plain(task, session)
+
+
 async def samples_twice(task: AgentTask, session: AgentSession) -> str:
     """Asks the same twice on purpose, and continues from the first."""
     first = message_of(await ask(session, [*task.messages]))

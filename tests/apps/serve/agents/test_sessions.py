@@ -134,6 +134,12 @@ def test_a_jump_of_the_clock_ends_no_trajectory(monkeypatch: pytest.MonkeyPatch)
         ("renames_calls", [CALL, CALL, ANSWER], ["first", "", ""]),
         ("retries", [CALL, ANSWER], ["first", ""]),
         ("loses_its_stream", [ANSWER], ["first"]),
+        ("leaves_two_streams", [ANSWER, ANSWER], [calls.FIRST, calls.SAME_PROMPT]),
+        ("takes_an_older_answer_again", [CALL, CALL, ANSWER], ["first", "", ""]),
+        ("answers_a_call_twice", [CALL, ANSWER], ["first", ""]),
+        ("speaks_in_parts", [ANSWER, ANSWER], ["first", ""]),
+        ("moves_its_system_message", [CALL, ANSWER], ["first", calls.EDITED]),
+        ("asks_in_no_json", [CALL, ANSWER], ["first", ""]),
         ("samples_twice", [CALL, CALL, ANSWER], [calls.FIRST, "", calls.SAME_PROMPT]),
         ("samples_four", [CALL, CALL, CALL, CALL, ANSWER], [calls.FIRST, *[calls.SAME_PROMPT] * 3, ""]),
         ("compacts", [CALL, CALL, ANSWER], ["first", "", calls.SHORTENED]),
@@ -157,9 +163,12 @@ def test_a_jump_of_the_clock_ends_no_trajectory(monkeypatch: pytest.MonkeyPatch)
         ("continues_a_cut_answer", [ANSWER, ANSWER], ["first", calls.EDITED]),
     ],
 )
-def test_a_call_is_linked_to_the_one_that_it_continues(name: str, script: list[str], wanted: list[str]) -> None:
+def test_a_call_is_linked_to_the_one_that_it_continues(
+    name: str, script: list[str], wanted: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     trajectory, policy = play(name, script)
     check_exact(trajectory, policy)
+    assert not caplog.records, "what an agent does is no defect of rlf"
     assert sorted(links(trajectory)) == sorted(wanted)
     assert trajectory.stop is StopReason.ANSWERED, trajectory.error
     assert len(policy.requests) == len(script)
