@@ -227,7 +227,12 @@ class HttpClient:
 
     def _make_head(self, method: str, url: str, *headers: tuple[str, str]) -> RequestHead:
         """Raises BlockedAddress for an address that may not be asked, ValueError for one that is none."""
-        return RequestHead(method, _check_url(self._guard, url), {"Accept-Encoding": ACCEPTED, **dict(headers)})
+        try:
+            address = URL(url)
+            self._guard.check(address)
+        except ValueError as fault:
+            raise _BadAddress from fault
+        return RequestHead(method, address, {"Accept-Encoding": ACCEPTED, **dict(headers)})
 
     async def _read_body(self, response: Answer, watch: Callable[[bytes], None] | None) -> bytes:
         """The body, unpacked as it streams in, so that no more than the cap is ever held."""
@@ -345,16 +350,6 @@ def _loses_body(status: int, method: str, here: URL, there: URL) -> bool:
     """
     is_same_place = here.host == there.host and here.path.rstrip("/") == there.path.rstrip("/")
     return (status == 303 and method != "HEAD") or (status == 302 and method == "POST" and not is_same_place)
-
-
-def _check_url(guard: AddressGuard, text: str) -> URL:
-    """The address that a text is. Raises BlockedAddress and _BadAddress."""
-    try:
-        url = URL(text)
-        guard.check(url)
-    except ValueError as fault:
-        raise _BadAddress from fault
-    return url
 
 
 class _BadAddress(ValueError):

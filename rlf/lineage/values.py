@@ -53,8 +53,8 @@ from rlf.types import (
 from rlf.types.events import SAMPLED
 from rlf.types.written import read
 
-_BROKEN = re.compile(r"tool '[^']*'|world \S+(?=:)")
-"""What the error of a trajectory that a tool or a world broke begins with."""
+_BROKEN = re.compile(r"tool '[^']*'|world \S+(?=:)|agent(?=: )")
+"""What the error of a trajectory that a tool, a world or its agent broke begins with."""
 T = TypeVar("T")
 AnyRow = Row[tuple[Any, ...]]
 
@@ -286,7 +286,8 @@ def read_left_out(store: Store, run_id: str) -> LeftOut:
         broken = connection.execute(errors).all()
     for words, number in broken:
         named = _BROKEN.match(words)
-        causes["the sampler" if named is None else named[0]] += number
+        cause = "the sampler" if named is None else named[0]
+        causes["the agent" if cause == "agent" else cause] += number
     return LeftOut({kind: (int(number), of) for kind, number, of in sorted(kinds, key=str)}, causes)
 
 

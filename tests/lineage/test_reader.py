@@ -188,10 +188,17 @@ def test_rollouts_left_out_of_training_are_counted_once_by_kind_and_by_what_brok
         *(tried(0, "hard", tool), tried(0, "hard", tool.replace("1", "2"))),  # one rollout, twice in vain
         *(tried(1, "hard", world), tried(1, "hard")),  # played again with a reward
         *(tried(2, "hard", term="good"), tried(3, "hard", "out of memory")),
+        tried(4, "hard", "agent: no_call: it ended without a call of the model"),
         *(tried(4, "easy"), tried(5, None), tried(0, "easy", world, task="u")),
     ]
     with Recorder(store, record.id) as recorder:
         recorder(StepFinished(1, {}, items, [None] * len(items)))
     found = read_left_out(store, record.id)
-    assert found.num_by_kind == {None: (0, 1), "easy": (1, 2), "hard": (3, 4)}
-    assert found.causes == {"tool 'search'": 1, "world shop": 1, "reward term 'good'": 1, "the sampler": 1}
+    assert found.num_by_kind == {None: (0, 1), "easy": (1, 2), "hard": (4, 5)}
+    assert found.causes == {
+        "tool 'search'": 1,
+        "world shop": 1,
+        "reward term 'good'": 1,
+        "the sampler": 1,
+        "the agent": 1,
+    }

@@ -9,7 +9,6 @@ from typing import Any
 
 from rlf.apps.serve.dialogue import checked_message
 from rlf.apps.serve.requests import ChatRequest, Refusal
-from rlf.chat import ChatFormat
 from rlf.endpoints.openai import RequestedCall
 from rlf.rollout.rollout import Rollout
 from rlf.training.harness import Harness
@@ -63,11 +62,6 @@ class ServedAgent:
         self._system = system
         self._number = itertools.count()
 
-    @property
-    def chat(self) -> ChatFormat:
-        """The format of prompts."""
-        return self._harness.chat
-
     def task(self, asked: ChatRequest) -> Task:
         """The task of a request. Raises Refusal for a conversation that a task cannot hold."""
         for key in _OWN:
@@ -86,7 +80,7 @@ class ServedAgent:
 
     def prompt(self, task: Task) -> list[int]:
         """The tokens that a conversation begins with."""
-        return self.chat.prompt(task.messages, self._harness.tools.descriptions)
+        return self._harness.chat.prompt(task.messages, self._harness.tools.descriptions)
 
     async def play(
         self, host: Host, task: Task, asked: ChatRequest, max_tokens: int, index: int, seed: int, report: Report

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rlf.apps.serve.dialect import AnswerBlock, BlockDialect, BlockKind, BlockStage, Event, Json
-from rlf.apps.serve.dialogue import UNREAD, StoredConversation
+from rlf.apps.serve.dialogue import UNREAD, StoredConversation, read_text
 from rlf.apps.serve.generation import Delta
 from rlf.apps.serve.requests import ChatRequest, Refusal, read_request
 from rlf.core.kinds import StrictModel
@@ -86,7 +86,7 @@ class MessagesRequest(StrictModel):
 
     def as_chat(self, before: Sequence[Json] = ()) -> ChatRequest:
         """The same in OpenAI's words, after earlier messages. Raises Refusal for what has none."""
-        system = [{"role": "system", "content": _read_text(self.system, "system")}] if self.system else []
+        system = [{"role": "system", "content": read_text(self.system, "system")}] if self.system else []
         messages = [
             converted
             for at, message in enumerate(self.messages)
@@ -152,7 +152,7 @@ class Messages(BlockDialect):
 
     def show(self) -> Json:
         """The answer."""
-        content = [{**_opened_block(block), **_finished_block(block)} for block in self.blocks.all]
+        content = [{**_opened_block(block), **_finished_block(block)} for block in self.blocks]
         return {**self._begin_message(), "content": content, **self._end_of_turn(), "usage": self._show_usage()}
 
     def begin(self) -> Iterator[Event]:
@@ -266,8 +266,8 @@ def _to_openai_messages(message: Mapping[str, Any], where: str) -> Iterator[Json
 def _read_content(content: Any, where: str) -> str | list[Json]:
     """A content as OpenAI's: its text, or parts where images are among its blocks. Raises Refusal for other blocks."""
     if not isinstance(content, list) or not any(isinstance(b, dict) and b.get("type") == "image" for b in content):
-        return _read_text(content, where)
-    return [_read_image(b) or {"type": "text", "text": _read_text([b], where)} for b in content]
+        return read_text(content, where)
+    return [_read_image(b) or {"type": "text", "text": read_text([b], where)} for b in content]
 
 
 def _read_image(block: Any) -> Json | None:
@@ -277,14 +277,3 @@ def _read_image(block: Any) -> Json | None:
         return None
     url = source.get("url") or f"data:{source.get('media_type')};base64,{source.get('data')}"
     return {"type": "image_url", "image_url": {"url": url}}
-
-
-def _read_text(content: Any, where: str) -> str:
-    """The text of a content, or of its blocks. Raises Refusal for other blocks."""
-    if isinstance(content, str):
-        return content
-    for block in content if isinstance(content, list | tuple) else [None]:
-        if not isinstance(block, dict) or block.get("type") != "text" or not isinstance(block.get("text"), str):
-            kind = block.get("type") if isinstance(block, dict) else block
-            raise Refusal(400, f"{where}: a block of type {kind!r:.40}; expected text", key=where.partition(".")[0])
-    return "".join(block["text"] for block in content)

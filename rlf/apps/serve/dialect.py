@@ -117,7 +117,9 @@ class BlockDialect(Dialect):
 
     def __init__(self, asked: Any) -> None:
         super().__init__(asked)
-        self.blocks = Blocks()
+        self.blocks: list[AnswerBlock] = []
+        """Of its answer so far; text that a model writes after it thought again opens a new one."""
+        self._is_open = False
         self.last: Delta | None = None
         self.id = f"{self.prefix}_{secrets.token_hex(12)}"
 
@@ -161,10 +163,10 @@ class BlockDialect(Dialect):
         settings = self.settings
         if settings is None:
             return
-        text = "".join(block.text for block in self.blocks.all if block.kind is BlockKind.TEXT)
-        thought = "".join(block.text for block in self.blocks.all if block.kind is BlockKind.REASONING)
+        text = "".join(block.text for block in self.blocks if block.kind is BlockKind.TEXT)
+        thought = "".join(block.text for block in self.blocks if block.kind is BlockKind.REASONING)
         answer: Json = {"role": "assistant", "content": text, **({"reasoning_content": thought} if thought else {})}
-        calls = [RequestedCall(b.call.id, b.call.name, b.text) for b in self.blocks.all if b.call is not None]
+        calls = [RequestedCall(b.call.id, b.call.name, b.text) for b in self.blocks if b.call is not None]
         if calls:
             answer["tool_calls"] = calls_of(calls)
         # Without the system message: the request that continues brings its own, or has that of `settings`.
@@ -188,24 +190,13 @@ class BlockDialect(Dialect):
         """The changes of the blocks, each with its new text."""
         self.count(deltas)
         self.last = deltas[-1]
-        return self.blocks.feed(deltas)
-
-
-class Blocks:
-    """The blocks of one answer as it grows; text that a model writes after it thought again opens a new one."""
-
-    def __init__(self) -> None:
-        self.all: list[AnswerBlock] = []
-        self._is_open = False
-
-    def feed(self, deltas: Sequence[Delta]) -> Iterator[tuple[BlockStage, AnswerBlock, str]]:
-        """The changes of the blocks, each with its new text."""
         for delta in deltas:
             for kind, text in ((BlockKind.REASONING, delta.reasoning), (BlockKind.TEXT, delta.text)):
-                if text:
+                if text and not (self._is_open and self.blocks[-1].kind is kind):
                     yield from self._open_block(kind)
+                if text:
                     yield self._grow_block(text)
-            for call in delta.calls:
+            for call in delta.calls:  # each a block of its own: two in a row are two, however alike
                 yield from self._open_block(BlockKind.CALL, call)
                 yield self._grow_block(call.arguments)
             if delta.finish is not None:
@@ -214,19 +205,16 @@ class Blocks:
     def _open_block(
         self, kind: BlockKind, call: RequestedCall | None = None
     ) -> Iterator[tuple[BlockStage, AnswerBlock, str]]:
-        # A call always opens a block of its own: two calls in a row are two, however alike.
-        if self._is_open and call is None and self.all[-1].kind is kind:
-            return
         yield from self._close_block()
-        self.all.append(AnswerBlock(len(self.all), kind, call=call))
+        self.blocks.append(AnswerBlock(len(self.blocks), kind, call=call))
         self._is_open = True
-        yield BlockStage.OPENED, self.all[-1], ""
+        yield BlockStage.OPENED, self.blocks[-1], ""
 
     def _grow_block(self, text: str) -> tuple[BlockStage, AnswerBlock, str]:
-        self.all[-1].text += text
-        return BlockStage.GROWN, self.all[-1], text
+        self.blocks[-1].text += text
+        return BlockStage.GROWN, self.blocks[-1], text
 
     def _close_block(self) -> Iterator[tuple[BlockStage, AnswerBlock, str]]:
         if self._is_open:
             self._is_open = False
-            yield BlockStage.CLOSED, self.all[-1], ""
+            yield BlockStage.CLOSED, self.blocks[-1], ""

@@ -286,7 +286,7 @@ def checked_message(message: Mapping[str, Any], at: int, *, sees: bool = False) 
     content, images = message.get("content"), list[str]()
     if sees and role in _DATA_ROLES and isinstance(content, list):
         content = [_take_image(part, images, where) for part in content]
-    checked: dict[str, Any] = {"role": role, "content": _read_text(content, where)}
+    checked: dict[str, Any] = {"role": role, "content": read_text(content, f"{where}.content")}
     if images:
         if checked["content"].count(IMAGE_MARK) > len(images):
             raise Refusal(400, f"{where}.content: {IMAGE_MARK} beside an image marks no place of one", key="messages")
@@ -324,29 +324,22 @@ _METADATA = frozenset(
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 
-def _read_text(content: Any, where: str) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, list):
-        other = next((p for p in content if not isinstance(p, dict) or p.get("type") not in _TEXT_PARTS), None)
-        if other is not None:
-            kind = other.get("type") if isinstance(other, dict) else other
-            raise Refusal(400, f"{where}.content: a part of type {kind!r:.40}; expected parts of text", key="messages")
-        content = "".join(_read_part(part, where) for part in content)
-    if not isinstance(content, str):
-        raise Refusal(400, f"{where}.content: expected messages with a content of text", key="messages")
-    return content
+def read_text(content: Any, where: str) -> str:
+    """The text of a content, or of its parts. Raises Refusal for another one."""
+    key, texts = where.partition(".")[0], [] if content is None else [content]
+    if isinstance(content, list | tuple):
+        for part in content:
+            kind = part.get("type") if isinstance(part, dict) else part
+            if not isinstance(part, dict) or kind not in _TEXT_PARTS:
+                raise Refusal(400, f"{where}: a part of type {kind!r:.40}; expected parts of text", key=key)
+        texts = [part.get("text", part.get("refusal")) for part in content]
+    if not all(isinstance(text, str) for text in texts):
+        raise Refusal(400, f"{where}: expected a text, or parts that have one", key=key)
+    return "".join(texts)
 
 
 UNREAD = "_raw"
 """The key of arguments that are no object, as the model wrote them."""
-
-
-def _read_part(part: Mapping[str, Any], where: str) -> str:
-    text = part.get("text", part.get("refusal"))
-    if not isinstance(text, str):
-        raise Refusal(400, f"{where}.content: a part without its text; expected parts of text", key="messages")
-    return text
 
 
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")

@@ -196,30 +196,34 @@ class Answers:
 
     async def whole(self) -> list[Delta]:
         """Every answer, in the order of their indices."""
-        deltas = [delta async for batch in self.batches(0, None) for delta in batch]
-        return sorted(deltas, key=lambda delta: delta.index)
+        tasks = [asyncio.create_task(self._sample_choice(choice)) for choice in self._choices]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return [delta for choice in self._choices for delta in choice.take()]
 
-    async def batches(self, flush_s: float, keep_alive_s: float | None) -> AsyncGenerator[list[Delta]]:
+    async def batches(self, flush_s: float, keep_alive_s: float) -> AsyncGenerator[list[Delta]]:
         """New parts of answers, when there is enough of them. Close it, or cancel what reads it, to stop sampling.
 
         Args:
             flush_s: least time between two.
-            keep_alive_s: silence after which an empty one comes; None: any.
+            keep_alive_s: silence after which an empty one comes.
         """
         tasks = [asyncio.create_task(self._sample_choice(choice)) for choice in self._choices]
         sent_s = time.monotonic()
         try:
             while not all(choice.is_over for choice in self._choices):
-                await self._due.wait(None if keep_alive_s is None else min(_MAX_PAUSE_S, keep_alive_s))
+                await self._due.wait(min(_MAX_PAUSE_S, keep_alive_s))
                 for task in tasks:
                     if task.done() and not task.cancelled():
                         task.result()
                 batch = [delta for choice in self._choices for delta in choice.take()]
-                if batch or (keep_alive_s is not None and time.monotonic() - sent_s >= keep_alive_s):
+                if batch or time.monotonic() - sent_s >= keep_alive_s:
                     sent_s = time.monotonic()
                     yield batch
-                if flush_s:
-                    await self._ended.wait(flush_s)
+                await self._ended.wait(flush_s)
         finally:
             for task in tasks:
                 task.cancel()
@@ -275,20 +279,18 @@ class _Bell:
         if self._waiting is not None:
             _end_waiting(self._waiting)
 
-    async def wait(self, limit_s: float | None) -> bool:
-        """Whether it rang in time."""
+    async def wait(self, limit_s: float) -> None:
+        """Returns when it rings, or time is up."""
         if not self._is_rung:
             loop = asyncio.get_running_loop()
             self._waiting = waiting = loop.create_future()
-            timer = None if limit_s is None else loop.call_later(limit_s, _end_waiting, waiting)
+            timer = loop.call_later(limit_s, _end_waiting, waiting)
             try:
                 await waiting
             finally:
                 self._waiting = None
-                if timer is not None:
-                    timer.cancel()
-        is_rung, self._is_rung = self._is_rung, False
-        return is_rung
+                timer.cancel()
+        self._is_rung = False
 
 
 def _end_waiting(waiting: asyncio.Future[None]) -> None:

@@ -214,7 +214,7 @@ class Responses(BlockDialect):
             "status": "in_progress" if self._finish is None else "incomplete" if cut else "completed",
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-            "output": [_show_item(block, done=True) for block in self.blocks.all],
+            "output": [_show_item(block, done=True) for block in self.blocks],
             "previous_response_id": self.previous,
             "store": asked.store,
             "metadata": {},
