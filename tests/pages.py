@@ -67,7 +67,7 @@ _REHEARSING = "~/.cache/rlf/rehearse/KEY/bin/"
 _OPEN = "stays open"
 _MARK = re.compile(rf"\((needs [^)]+|{_OPEN})\)")
 _BLANK = re.compile(r"(?<![\w$/{-])[A-Z]{3,}\b(?!:)")
-_LIMIT_S = 1500.0
+_LIMIT_S = 3000.0
 _OPEN_S = 5.0
 """For how long one that stays open is watched after its first words."""
 _SERVER = """
