@@ -23,8 +23,8 @@ BUBBLEWRAP := command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v
 run: .venv/installed  ## Trains the embedded model: the main job.
 	$(BIN)/rlf run specs/search.yaml
 
-# Tests wait for processes and servers more than they compute: one worker more than there are cores, up to five.
-WORKERS = -n $$(( $$(nproc 2>/dev/null || echo 1) + 1 )) --maxprocesses 5
+# Tests wait for processes and servers about as long as they compute: two workers more than there are cores, up to six.
+WORKERS = -n $$(( $$(nproc 2>/dev/null || echo 1) + 2 )) --maxprocesses 6
 # Environments that tests use.
 TESTED := .venv/installed-dev .venv/postgres .venv/rehearsals .venv/mcp-servers/ready .venv/clients/ready .venv/worlds/ready .venv/browser/ready
 

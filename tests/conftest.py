@@ -30,6 +30,12 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 
 share_session()
 
+LONG = (
+    *("tests/apps/openrlhf/test_rehearsal.py", "tests/apps/openrlhf/test_cluster.py", "tests/apps/mcp/"),
+    *("tests/runs/test_judge_serve.py", "tests/apps/chaos/test_plans.py", "tests/apps/chaos/test_chaos.py"),
+)
+"""Files of tests of ten seconds and more, at the beginning of their ids."""
+
 RUNS = str(Path(__file__).parents[1] / "runs") + "/"
 
 
@@ -49,9 +55,32 @@ gc.disable()
 
 
 def pytest_configure(config):
-    """Workers are forked from a process that has imported what most of them need, but where lines are counted."""
+    """Workers are forked from a process that has imported what most of them need, but where lines are counted; and the
+    tests too, where all are asked for.
+    """
     if getattr(config.option, "tx", None) and not getattr(config.option, "cov_source", None):
-        config.option.tx = [f"popen//python={warm_python(*COMMON)}" for _ in config.option.tx]
+        python = warm_python(*COMMON)
+        if config.args_source is config.ArgsSource.TESTPATHS:
+            python = warm_python("tests.collected", python=python)
+        config.option.tx = [f"popen//python={python}" for _ in config.option.tx]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Each worker begins with some of the tests that take longest, so that none is left alone with one at the end."""
+    num_workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    long = [item for item in items if item.nodeid.startswith(LONG)]
+    rest = [item for item in items if not item.nodeid.startswith(LONG)]
+    if num_workers == 1 or len(long) < num_workers:
+        return
+    first = [long[number::num_workers] for number in range(num_workers)]
+    ends = [len(items) * number // num_workers for number in range(num_workers + 1)]
+    items[:] = []
+    for tests, end in zip(first, ends[1:], strict=True):
+        items += tests
+        size = end - len(items)
+        items += rest[:size]
+        del rest[:size]
 
 
 def pytest_collection_finish():
