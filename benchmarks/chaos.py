@@ -1,9 +1,14 @@
 """Which of ten defects, planted one by one into a copy of rlf, `rlf chaos` finds, and that it finds none without them.
 
     python benchmarks/chaos.py [--only NAMES]
+    python benchmarks/chaos.py --specs FILES --results FOLDER [--only FAULTS]
 
 A defect is found where the exit code is 3. Each is tried under the one fault that could show it; the copy without a
 defect is tried under all of these. The spec is the built-in search, three steps of 16 trajectories.
+
+With `--specs` it tries specs instead, in this order, each under every fault that can strike it (servers and tools only
+where it has some): three steps of two prompts. The file FOLDER/SPEC.txt gets a line for each fault; what stands there
+is not tried again.
 """
 
 from __future__ import annotations
@@ -18,9 +23,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlf.apps.chaos.faults import FAULTS
+from rlf.runs.plans import check_spec
+
 ROOT = Path(__file__).parents[1]
 SMALL = ["train.prompts_per_step=4", "rollout.num_generations=4", "eval.limit=32", "data.train.limit=32"]
 SMALL += ["train.learning_rate=3e-3"]  # so that another update is seen in what is sampled next
+LEAST = ["train.prompts_per_step=2", "rollout.num_generations=4"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +120,52 @@ def examine(folder: Path, faults: str) -> tuple[int, str]:
     return done.returncode, " | ".join(words)
 
 
+def try_spec(file: Path, results: Path, only: list[str]) -> None:
+    """Tries the faults of which the results have no line yet."""
+    out = results / f"{file.stem}.txt"
+    known = [line.partition(":")[0] for line in out.read_text("utf-8").splitlines()] if out.is_file() else []
+    spec = check_spec([file], LEAST).plan.spec
+    changes = [*LEAST, *(["eval.limit=4"] if spec.data.eval else [])]
+    asks = any(word in spec.model_dump_json() for word in ('"kind":"http"', '"kind":"model"', '"endpoints":[{'))
+    faults = [
+        fault.name
+        for fault in FAULTS
+        if fault.name not in known
+        and (not only or fault.name in only)
+        and (asks or not fault.name.startswith("service "))
+        and (spec.tools or not fault.overrides)
+    ]
+    if not faults:
+        return
+    command = [sys.executable, "-m", "rlf", "chaos", str(file), *changes, "--only", ",".join(faults), "--json"]
+    with (
+        out.open("a", encoding="utf-8") as lines,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        assert process.stderr is not None and process.stdout is not None, "a process without pipes"
+        for line in process.stderr:
+            print(f"{file.stem}: {line}", end="", flush=True)
+            if line.partition(":")[0] in faults:
+                print(line, end="", file=lines, flush=True)
+        said = process.stdout.read()
+    broken = [one for one in json.loads(said or "{}").get("data", {}).get("ordeals", ()) if one["broken"]]
+    for one in broken:
+        print(f"{file.stem}: {one['fault']}: LOST: {'; '.join(one['broken'])}", flush=True)
+    print(f"{file.stem}: exit code {process.returncode}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
-    wanted = [name for name in parser.parse_args().only.split(";") if name]
+    parser.add_argument("--specs", nargs="*", type=Path, default=())
+    parser.add_argument("--results", type=Path, default=Path())
+    given = parser.parse_args()
+    for file in given.specs:
+        given.results.mkdir(parents=True, exist_ok=True)
+        try_spec(file, given.results, [name for name in given.only.split(",") if name])
+    if given.specs:
+        return
+    wanted = [name for name in given.only.split(";") if name]
     num_found = num_tried = 0
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -21,6 +21,7 @@ from rlf.lineage.costs import costs_of
 from rlf.lineage.lease import has_owner
 from rlf.lineage.process import Process
 from rlf.lineage.records import (
+    EVALUATION,
     HIDDEN,
     INTERRUPTED,
     TRAIN,
@@ -53,6 +54,7 @@ from rlf.lineage.values import (
     filter_conditions,
     find_row,
     found_calls,
+    is_probe,
     match_name,
     metrics,
     order_query,
@@ -102,6 +104,8 @@ class Reader:
     def get_run(self, name: str) -> Run:
         """The run whose id is `name` or alone begins with it; for `latest` the newest, for `latest~1` the one before.
 
+        Forecasts, and continuations that `rlf why` and `rlf runs branch` played, come behind all others.
+
         Raises:
             RlfError: No run or several match; the message names the candidates.
         """
@@ -109,8 +113,10 @@ class Reader:
         with self.store.read() as connection:
             if found := self._read_runs(connection, select(tables.runs).where(_IS_WHOLE, ids == name)):
                 return found[0]
-            newest = select(ids).where(_IS_WHOLE).order_by(tables.runs.c.started.desc(), ids.desc())
-            run_id = match_name(name, list(connection.execute(newest).scalars()))
+            plan = case((tables.runs.c.engine == EVALUATION, tables.runs.c.plan), else_="{}")
+            newest = select(ids, plan).where(_IS_WHOLE).order_by(tables.runs.c.started.desc(), ids.desc())
+            rows = sorted(connection.execute(newest), key=lambda row: is_probe(json.loads(row[1])))
+            run_id = match_name(name, [row[0] for row in rows])
             return self._read_runs(connection, select(tables.runs).where(ids == run_id))[0]
 
     def num_runs(self) -> int:

@@ -21,6 +21,7 @@ from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
 from rlf.lineage.lease import has_owner
 from rlf.lineage.records import (
+    BRANCH_SECTION,
     TRAIN,
     FileRecord,
     FoundCall,
@@ -388,6 +389,11 @@ def num_before(name: str) -> int | None:
     """How many runs before the newest `latest` or `latest~N` means; None for another name."""
     match = _NEWEST.fullmatch(name)
     return int(match[1] or 0) if match else None
+
+
+def is_probe(plan: Mapping[str, Any]) -> bool:
+    """Whether a run's plan is that of a forecast, or of continuations of a trajectory: of a question about a run."""
+    return BRANCH_SECTION in plan or plan.get("evaluation", {}).get("groups") is not None
 
 
 def match_name(name: str, ids: list[str]) -> str:

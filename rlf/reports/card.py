@@ -132,7 +132,7 @@ def card_markdown(card: Card) -> str:
         f"# {visible(record.name)}",
         f"A language model that calls tools, trained by reinforcement learning with rlf for "
         f"{card.step} updates, as run `{record.id}`.",
-        *_show_usage(card),
+        "\n".join(["```sh", *(f"{command}  # {what}" for what, command in card.usage), "```"]) if card.usage else "",
         _show_base(card, record, spec),
         _show_tools(spec),
         _make_sheet("Rewards", ("term", "kind", "weight"), rows, note="The first term is what counts as success."),
@@ -159,11 +159,6 @@ def _front_matter(card: Card, spec: Mapping[str, Any]) -> str:
 
 def _is_hub_id(path: str) -> bool:
     return path.count("/") == 1 and not path.startswith(("/", ".", "builtin:"))
-
-
-def _show_usage(card: Card) -> Iterator[str]:
-    if card.usage:
-        yield "\n".join(["```sh", *(f"{command}  # {what}" for what, command in card.usage), "```"])
 
 
 def _show_base(card: Card, record: RunRecord, spec: Mapping[str, Any]) -> str:

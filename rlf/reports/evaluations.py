@@ -330,10 +330,11 @@ def _list_figures(rows: Sequence[EvaluationRow]) -> dict[str, list[str]]:
         columns[f"pass@{k}"] = [rate(row.pass_at.get(k), None) for row in rows]
     for k in sorted({k for row in rows for k in row.pass_all if k > 1}):
         columns[f"pass^{k}"] = [rate(row.pass_all.get(k), None) for row in rows]
+    columns["reward"] = [decimal(row.reward) for row in rows]
+    columns["questions"] = [str(row.num_questions) for row in rows]
+    if any(row.num_clusters for row in rows):
+        columns["clusters"] = ["–" if row.num_clusters is None else str(row.num_clusters) for row in rows]
     columns |= {
-        "reward": [decimal(row.reward) for row in rows],
-        "questions": [str(row.num_questions) for row in rows],
-        **_list_clusters(rows),
         "failed": [str(row.num_failed) for row in rows],
         "calls": [f"{row.num_calls:.2f}" for row in rows],
         "turns": [f"{row.num_turns:.2f}" for row in rows],
@@ -342,11 +343,6 @@ def _list_figures(rows: Sequence[EvaluationRow]) -> dict[str, list[str]]:
         "time": [duration(row.total_s) for row in rows],
     }
     return columns | ({"cost": [dollars(row.cost_usd) for row in rows]} if any(row.cost_usd for row in rows) else {})
-
-
-def _list_clusters(rows: Sequence[EvaluationRow]) -> dict[str, list[str]]:
-    counts = [row.num_clusters for row in rows]
-    return {"clusters": ["–" if number is None else str(number) for number in counts]} if any(counts) else {}
 
 
 def _list_kinds(rows: Sequence[EvaluationRow]) -> dict[str, list[str]]:

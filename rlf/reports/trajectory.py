@@ -44,7 +44,10 @@ def trajectory_view(
     if opening:
         shown = Margin(_style_sampled(opening, _PROMPT_STYLE), FED_MARK, _PROMPT_STYLE, max_lines)
         rows.insert(0, ("system", shown))
-    return Group(_show_heading(scored.trajectory), label_grid(rows, _LABEL_WIDTH))
+    heading = Text(visible(scored.trajectory.id), style="bold", overflow="fold")
+    if (kind := scored.trajectory.task.kind) is not None:
+        heading.append(f" · {visible(kind)}", "not bold dim")
+    return Group(heading, label_grid(rows, _LABEL_WIDTH))
 
 
 def legend() -> Text:
@@ -52,11 +55,6 @@ def legend() -> Text:
     text = Text(" " * (_LABEL_WIDTH + 1))
     text.append(SAMPLED_MARK, _SAMPLED_STYLE).append("sampled by the policy   ", "dim")
     return text.append(FED_MARK, _FED_STYLE).append("observation, never in the policy loss", "dim")
-
-
-def _show_heading(trajectory: Trajectory) -> Text:
-    text = Text(visible(trajectory.id), style="bold", overflow="fold")
-    return text if trajectory.task.kind is None else text.append(f" · {visible(trajectory.task.kind)}", "not bold dim")
 
 
 def _show_end(scored: Scored) -> Text:

@@ -89,7 +89,7 @@ _MOST = 1 / 2
 _FEW = 0.05
 """The same of attempts to call a tool, where not one was read."""
 _SOME = 0.1
-"""The same of calls that were run and gave nothing."""
+"""The same of calls that were run and gave nothing, and of trajectories that were cut where all answers are wrong."""
 _EXCERPT_CHARS = 160
 
 
@@ -213,8 +213,8 @@ def find_causes(
         seen = [cause for check in checks if (cause := check(counted, setting)) is not None]
         kinds = {cause.kind for cause in (*found, *seen)}
         if not any(_successes(counted)) and not kinds & _EXPLAIN_FAILURE and not had_signal:
-            cause = _gold_cause(counted, setting) or (None if seen else _too_hard(counted))
-            seen += [] if cause is None else [cause]
+            cause = _gold_cause(counted, setting)
+            seen += [cause] if cause is not None else [] if seen else _too_hard(counted)
         elif signal is Signal.NO_DIFFERENCE and not seen and not found and not had_signal:
             seen += [_constant(counted)]
         found += [replace(cause, shows=places[cause.shows]) for cause in seen]
@@ -305,10 +305,10 @@ def quote(text: str) -> str:
 Check = Callable[[Sequence[Scored], DiagnosisSetting], Cause | None]
 
 
-def _showing(scored: Sequence[Scored], shows: Callable[[Scored], bool]) -> list[int]:
-    """Positions of the trajectories that show something; none where few do."""
+def _showing(scored: Sequence[Scored], shows: Callable[[Scored], bool], least: float = _MANY) -> list[int]:
+    """Positions of the trajectories that show something; none where it is a smaller share."""
     found = [k for k, item in enumerate(scored) if shows(item)]
-    return found if len(found) >= _MANY * len(scored) else []
+    return found if len(found) >= least * len(scored) else []
 
 
 def _why_not_scored(scored: Sequence[Scored], setting: DiagnosisSetting) -> Iterator[Cause]:
@@ -405,8 +405,8 @@ def _is_cut(trajectory: Trajectory) -> bool:
     return trajectory.stop is StopReason.LENGTH or any(f.kind is FailureClass.TRUNCATED for f in trajectory.failures)
 
 
-def _find_truncation(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
-    found = _showing(scored, lambda item: _is_cut(item.trajectory))
+def _find_truncation(scored: Sequence[Scored], setting: DiagnosisSetting | None, least: float = _MANY) -> Cause | None:
+    found = _showing(scored, lambda item: _is_cut(item.trajectory), least)
     if not found:
         return None
     longest = max(len(item.trajectory.tokens) for item in scored)
@@ -415,8 +415,8 @@ def _find_truncation(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cau
     return Cause(CauseKind.TRUNCATED, seen, advice, found[0])
 
 
-def _out_of_turns(scored: Sequence[Scored], setting: DiagnosisSetting) -> Cause | None:
-    found = _showing(scored, lambda item: item.trajectory.stop is StopReason.MAX_TURNS)
+def _out_of_turns(scored: Sequence[Scored], setting: DiagnosisSetting | None, least: float = _MANY) -> Cause | None:
+    found = _showing(scored, lambda item: item.trajectory.stop is StopReason.MAX_TURNS, least)
     if not found:
         return None
     seen = f"{len(found)} of {len(scored)} still called a tool in their last turn"
@@ -455,16 +455,18 @@ def _constant(scored: Sequence[Scored]) -> Cause:
     return Cause(CauseKind.CONSTANT_REWARD, seen, advice, 0)
 
 
-def _too_hard(scored: Sequence[Scored]) -> Cause | None:
+def _too_hard(scored: Sequence[Scored]) -> list[Cause]:
+    """That all answers are wrong, behind a limit which cuts some: what was left to answer may be the easy way out."""
+    cuts = [cause for check in (_find_truncation, _out_of_turns) if (cause := check(scored, None, _SOME)) is not None]
     found = _showing(scored, lambda item: item.trajectory.answer is not None)
     if not found:
-        return None
+        return cuts
     answered = [scored[k] for k in found]
     reasons = Counter(item.scores[0].reason for item in answered if item.scores and item.scores[0].reason)
     why = f", e.g. {quote(reasons.most_common(1)[0][0])}" if reasons else ""
     seen = f"{len(found)} of {len(scored)} gave an answer and none is right{why}"
     advice = "Start from a model that solves some of the questions, from easier questions, or from demonstrations."
-    return Cause(CauseKind.TOO_HARD, seen, advice, found[0])
+    return [*cuts, Cause(CauseKind.TOO_HARD, seen, advice, found[0])]
 
 
 _CHECKS: tuple[Check, ...] = (_same_prompts, _find_truncation, _out_of_turns, _same_rollouts)

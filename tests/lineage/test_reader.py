@@ -43,6 +43,15 @@ def test_a_run_is_found_by_a_unique_beginning(three, reader, name, tail):
     assert reader.get_run(name).record.id.endswith(tail)
 
 
+@pytest.mark.parametrize(
+    "section", [{"evaluation": {"groups": 8}}, {"evaluation": {"groups": None}, "branch": {"k": 0}}]
+)
+def test_the_newest_run_is_none_of_those_that_were_played_to_answer_a_question(three, store, reader, section):
+    start_run(store, run_record("forecast", started=2000.0, engine="evaluation", plan=section))
+    start_run(store, run_record("eval", started=1500.0, engine="evaluation", plan={"evaluation": {"groups": None}}))
+    assert [reader.get_run(f"latest~{k}").record.id[-4:] for k in (0, 1, 4)] == ["eval", "cccc", "cast"]
+
+
 def test_a_whole_id_is_found_though_another_begins_with_it(store, reader):
     start_run(store, run_record("a"))
     start_run(store, run_record("ab"))

@@ -110,6 +110,10 @@ def test_an_evaluation_in_which_one_question_succeeds_has_a_signal() -> None:
         (items(result=ok("nothing"), answer="Fenpus", gold=" "), CauseKind.ANSWER_COLUMN),
         (items(result=ok("Bitbal lives in Fenpus."), answer="It is Fenpus"), CauseKind.COMPARISON),
         (items(result=ok("Bitbal lives in Fenpus.")), CauseKind.TOO_HARD),
+        (
+            [item(8, stop=StopReason.LENGTH, answer=None), *items(result=ok("Bitbal lives in Fenpus."))],
+            CauseKind.TRUNCATED,
+        ),
         (items(reward=1.0, success=1.0, result=ok("Fenpus")), CauseKind.CONSTANT_REWARD),
         (items(reward=None, success=None, reason="the judge is down"), CauseKind.NOT_SCORED),
     ],

@@ -14,10 +14,25 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from rlf.apps.evaluate import forecast as module
-from rlf.apps.evaluate.forecast import expect, find_needed, find_questions, forecast
+from rlf.apps.evaluate.forecast import expect, forecast
 from rlf.apps.evaluate.forecast_views import show_forecast
-from rlf.apps.evaluate.learning import Curve, Obstacle, expect_learning, find_obstacle
-from rlf.apps.evaluate.outlook import expect_gpus, expect_steps, find_step, gpu_words, parse_gpus, steps_words
+from rlf.apps.evaluate.learning import (
+    Curve,
+    Obstacle,
+    expect_differing,
+    expect_learning,
+    find_obstacle,
+    find_questions,
+)
+from rlf.apps.evaluate.outlook import (
+    expect_gpus,
+    expect_steps,
+    find_needed,
+    find_step,
+    gpu_words,
+    parse_gpus,
+    steps_words,
+)
 from rlf.cli.main import app
 from rlf.core import RlfError
 from rlf.endpoints.spec import EndpointSpec
@@ -62,7 +77,7 @@ def test_equal_values_leave_room_for_others() -> None:
 
 def test_the_share_of_groups_that_differ_is_that_of_all_subsets() -> None:
     tries = [[1.0, 0.0, 0.0, 1.0], [0.0] * 4, [1.0, 1.0, 1.0, 0.0]]
-    found = module._expect_differing(tries)
+    found = expect_differing(tries)
     for k in (2, 4):
         subsets = [[len(set(one)) > 1 for one in itertools.combinations(values, k)] for values in tries]
         assert found[k] == pytest.approx(fmean(fmean(each) for each in subsets))
@@ -71,10 +86,10 @@ def test_the_share_of_groups_that_differ_is_that_of_all_subsets() -> None:
 def test_beyond_what_was_sampled_it_is_near_the_truth() -> None:
     draw = random.Random(3)
     chances = [draw.betavariate(0.5, 1.5) for _ in range(4000)]
-    found = module._expect_differing([[float(draw.random() < p) for _ in range(8)] for p in chances])
+    found = expect_differing([[float(draw.random() < p) for _ in range(8)] for p in chances])
     for k in (16, 32):
         assert found[k] == pytest.approx(fmean(1 - p**k - (1 - p) ** k for p in chances), abs=0.03)
-    assert module._expect_differing([[0.0] * 4] * 9)[64] == 0.0
+    assert expect_differing([[0.0] * 4] * 9)[64] == 0.0
 
 
 @pytest.mark.parametrize(

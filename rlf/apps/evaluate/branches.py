@@ -17,7 +17,8 @@ from rlf.core.errors import RlfError
 from rlf.core.identity import derive_seed
 from rlf.core.plain_json import Jsonable
 from rlf.engines.engine import HostSettings
-from rlf.lineage.records import BRANCH, BRANCH_SECTION, StoredTrajectory
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import BRANCH, BRANCH_SECTION, Run, StoredTrajectory
 from rlf.lineage.values import num_before
 from rlf.reports.statistics import Interval, wilson_interval
 from rlf.rollout.collect import collect
@@ -88,12 +89,15 @@ def play_branches(
     return found
 
 
+def read_run(reader: Reader, name: str) -> Run:
+    """The run of a name, `latest` that of those that trained. Raises RlfError where there is none."""
+    return trained_run(reader, name) if num_before(name) is not None else reader.get_run(name)
+
+
 def read_trajectory(point: BranchPoint, runs_folder: Path) -> tuple[str, StoredTrajectory]:
     """A trajectory with the whole id of its run. Raises RlfError where there is none."""
     with open_reader(runs_folder) as reader:
-        # Branches are runs too, so that the newest would be the one that this made last.
-        named = trained_run(reader, point.run) if num_before(point.run) is not None else reader.get_run(point.run)
-        run_id = named.record.id
+        run_id = read_run(reader, point.run).record.id
         return run_id, reader.trajectory(run_id, k=point.k, step=point.step, phase=point.phase)
 
 

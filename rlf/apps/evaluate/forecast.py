@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import NormalDist, fmean, variance
+from statistics import fmean, variance
 from typing import NamedTuple
 
 from rlf.apps.evaluate.learning import (
@@ -22,10 +22,12 @@ from rlf.apps.evaluate.learning import (
     Obstacle,
     expect_cost,
     expect_curve,
+    expect_differing,
     expect_learning,
     find_obstacle,
+    find_questions,
 )
-from rlf.apps.evaluate.outlook import GpuOutlook, StepsOutlook, expect_gpus, expect_steps
+from rlf.apps.evaluate.outlook import CUT, Budget, GpuOutlook, StepsOutlook, expect_gpus, expect_steps, read_budgets
 from rlf.apps.evaluate.play import EvaluationProgress
 from rlf.apps.evaluate.prepare import EvaluationOptions
 from rlf.apps.evaluate.run import Show, Shown, evaluate
@@ -35,7 +37,7 @@ from rlf.endpoints.spec import EndpointSpec
 from rlf.engines.engine import Inputs
 from rlf.reports.statistics import student_quantile
 from rlf.rollout.collect import dead_share, rollout_metrics, wait_share
-from rlf.rollout.diagnosis import CauseKind, Signal, find_causes, step_signal
+from rlf.rollout.diagnosis import Signal, find_causes, step_signal
 from rlf.runs.place import open_reader
 from rlf.runs.planning import StepTime, step_time_of
 from rlf.runs.plans import check_spec
@@ -43,7 +45,7 @@ from rlf.runs.sink import diagnosis_setting
 from rlf.spec import RunSpec
 from rlf.spec.engines import Feature
 from rlf.training.counting import is_kept
-from rlf.types import EvaluationFinished, Scored, StopReason
+from rlf.types import EvaluationFinished, Scored
 from rlf.types.score import costs_by_name
 
 CONFIDENCE = 0.8
@@ -56,12 +58,6 @@ METRICS = {
     "sampling_s": "time/generate_s",
 }
 """Figures with an interval, and the metric of a step that each is compared with."""
-_CUT = 0.01
-"""Share of trajectories that a budget may cut."""
-_CUT_MANY = 0.1
-"""Share of them from which a budget explains answers that are wrong."""
-_GENERATIONS = (2, 4, 8, 16, 32, 64)
-_CHANGE = 0.05
 _FEW_MIXED = 0.5
 """Share of groups that differ below which more generations are worth a word."""
 _LIKELY = 0.5
@@ -102,18 +98,6 @@ class TermSignal:
     """Of the rewards' variance within groups; None where no group's rewards differ."""
     num_missing: int
     """Trajectories that it has no value for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """A limit that cuts trajectories."""
-
-    key: str
-    limit: int
-    cut: float
-    """Share of the trajectories that it ended."""
-    needed: int | None
-    """From where it would cut fewer than 1 %, by those that ended by themselves; None where they do not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,9 +246,8 @@ def read_forecast(
     signal = step_signal(figures, by_group=by_group)
     successes = [[item.success for item in group if item.success is not None] for group in groups]
     whole = [values for values in successes if values]
-    differing = _expect_differing(whole) if all(set(values) <= {0.0, 1.0} for values in whole) else {}
+    differing = expect_differing(whole) if all(set(values) <= {0.0, 1.0} for values in whole) else {}
     sampled = [fmean(item.trajectory.num_sampled for item in group) for group in groups]
-    budgets = tuple(_read_budgets(played, spec))
     curve = expect_curve(groups, spec.train)
     learns = expect_learning(curve, signal, spec.train, len(inputs.evaluation), differing.get(2, 0.0) / 2)
     failures = Counter(str(each.kind) for item in played for each in item.trajectory.failures)
@@ -286,7 +269,7 @@ def read_forecast(
         num_questions=find_questions(differing[2] / 2) if 2 in differing else None,
         terms=tuple(_read_terms(groups, metrics)),
         stops={name.removeprefix("stop/"): share for name, share in metrics.items() if name.startswith("stop/")},
-        budgets=budgets,
+        budgets=tuple(read_budgets(played, spec)),
         parse_failures=dict(failures.most_common()),
         calls=metrics["tools/calls_per_trajectory"],
         waiting=wait_share(played),
@@ -297,7 +280,7 @@ def read_forecast(
         num_steps=spec.train.steps,
         signal=signal,
         learns=learns,
-        causes=tuple(find_hindrances(played, signal, spec, budgets, curve)) if learns < _LIKELY else (),
+        causes=tuple(find_hindrances(played, signal, spec, curve)) if learns < _LIKELY else (),
         step_time=None,
         steps=None,
         gpus=None,
@@ -308,9 +291,9 @@ def read_forecast(
 
 
 def find_hindrances(
-    played: Sequence[Scored], signal: Signal, spec: RunSpec, budgets: Sequence[Budget], curve: Curve | None
+    played: Sequence[Scored], signal: Signal, spec: RunSpec, curve: Curve | None
 ) -> Iterator[Hindrance]:
-    """Why a run will probably not learn: its rate, or what trajectories show, a limit that cuts many of them first.
+    """Why a run will probably not learn: its rate, or what trajectories show.
 
     Some that are right by chance hide no cause: the others are looked at as if none was.
     """
@@ -319,15 +302,8 @@ def find_hindrances(
         yield obstacle
         return
     wrong = [item for item in played if not item.success] if signal is Signal.SOME else played
-    found = list(find_causes(wrong, Signal.NO_SUCCESS if signal is Signal.SOME else signal, diagnosis_setting(spec)))
-    if all(cause.kind is CauseKind.TOO_HARD for cause in found):
-        for budget in budgets:
-            if budget.cut > _CUT_MANY:
-                kind = CauseKind.OUT_OF_TURNS if budget.key == "rollout.max_turns" else CauseKind.TRUNCATED
-                yield Hindrance(
-                    kind, f"{100 * budget.cut:.0f} % are cut by {budget.key}", f"Write more for `{budget.key}`."
-                )
-    yield from (Hindrance(cause.kind, cause.seen, cause.advice) for cause in found)
+    for cause in find_causes(wrong, Signal.NO_SUCCESS if signal is Signal.SOME else signal, diagnosis_setting(spec)):
+        yield Hindrance(cause.kind, cause.seen, cause.advice)
 
 
 def expect(values: Sequence[float], num_new: int, low: float = -math.inf, high: float = math.inf) -> Expected | None:
@@ -392,50 +368,6 @@ def _read_kinds(groups: Sequence[Sequence[Scored]]) -> Iterator[KindOutlook]:
         )
 
 
-def _expect_differing(successes: Sequence[Sequence[float]]) -> dict[int, float]:
-    """The share of groups of k in which some succeed and some fail.
-
-    1 - E[p^k] - E[(1 - p)^k] over the tasks. Up to the number that were sampled it is the share of subsets of k, which
-    is unbiased; beyond, p is Beta(a, b) with the mean and the variance of the groups, taken from their counts.
-    """
-    if not successes:
-        return {}
-    fewest = min(len(values) for values in successes)
-    mean = fmean(fmean(values) for values in successes)
-    pairs = [_share_differing(values, 2) for values in successes] if fewest > 1 else [0.0]
-    # Two tries of a task differ with chance 2 E[p (1 - p)], which is 2 m (1 - m) of tasks that are alike.
-    alike = fmean(pairs) / (2 * mean * (1 - mean)) if 0 < mean < 1 else 0.0
-    total = alike / (1 - alike) if alike < 1 else math.inf
-    found = {}
-    for k in _GENERATIONS:
-        if k <= fewest:
-            found[k] = fmean(_share_differing(values, k) for values in successes)
-        elif total in (0.0, math.inf):
-            found[k] = 0.0 if total == 0 else 1 - mean**k - (1 - mean) ** k
-        else:
-            right = math.prod((mean * total + at) / (total + at) for at in range(k))
-            wrong = math.prod(((1 - mean) * total + at) / (total + at) for at in range(k))
-            found[k] = 1 - right - wrong
-    return found
-
-
-def find_questions(share_lost: float) -> int:
-    """n = (z_a sqrt(d) + z_b sqrt(d - c^2))^2 / c^2, Connor (1987): by McNemar's test at 5 %, with a chance of 80 %.
-
-    c is the change, d = c + 2 share_lost: of two tries the first alone succeeds in that share of the questions.
-    """
-    differ = _CHANGE + 2 * share_lost
-    z_a, z_b = (NormalDist().inv_cdf(level) for level in (0.975, 0.8))
-    return math.ceil(((z_a * math.sqrt(differ) + z_b * math.sqrt(differ - _CHANGE**2)) / _CHANGE) ** 2)
-
-
-def _share_differing(values: Sequence[float], k: int) -> float:
-    """Of the subsets of k values, those with a success and a failure."""
-    right = round(sum(values))
-    same = math.comb(right, k) + math.comb(len(values) - right, k)
-    return 1 - same / math.comb(len(values), k)
-
-
 def _read_terms(groups: Sequence[Sequence[Scored]], metrics: Mapping[str, float]) -> Iterator[TermSignal]:
     for at, score in enumerate(groups[0][0].scores if groups else ()):
         differs = [len({item.scores[at].contribution for item in group}) > 1 for group in groups]
@@ -447,42 +379,6 @@ def _read_terms(groups: Sequence[Sequence[Scored]], metrics: Mapping[str, float]
             metrics.get(f"{prefix}/share"),
             round(metrics.get(f"{prefix}/unscorable", 0.0)),
         )
-
-
-def _read_budgets(played: Sequence[Scored], spec: RunSpec) -> Iterator[Budget]:
-    """The limits that cut some trajectories."""
-    rollout = spec.rollout
-    trajectories = [item.trajectory for item in played if item.trajectory.turns]
-    per_turn = rollout.max_new_tokens
-    longest = [max(turn.end - turn.start for turn in each.turns) for each in trajectories]
-    is_long = [each.stop is StopReason.LENGTH for each in trajectories]
-    by_turn = [
-        cut and per_turn is not None and length >= per_turn for cut, length in zip(is_long, longest, strict=True)
-    ]
-    total = [cut and not of_turn for cut, of_turn in zip(is_long, by_turn, strict=True)]
-    turns = [each.stop is StopReason.MAX_TURNS for each in trajectories]
-    for key, limit, sizes, cut in (
-        ("rollout.max_new_tokens", per_turn, longest, by_turn),
-        ("rollout.max_total_tokens", rollout.max_total_tokens, [len(each.tokens) for each in trajectories], total),
-        ("rollout.max_turns", rollout.max_turns, [len(each.turns) for each in trajectories], turns),
-    ):
-        if limit is not None and any(cut):
-            yield Budget(key, limit, fmean(cut), find_needed(sizes, cut))
-
-
-def find_needed(sizes: Sequence[int], cut: Sequence[bool]) -> int | None:
-    """The size that fewer than 1 % would exceed, by Kaplan and Meier (1958): what was cut has at least its size.
-
-    None where more than that are cut at the largest size that ended by itself.
-    """
-    left, at_risk = 1.0, len(sizes)
-    for size, is_cut in sorted(zip(sizes, cut, strict=True)):
-        if not is_cut:
-            left *= 1 - 1 / at_risk
-        at_risk -= 1
-        if left < _CUT * (1 - 1e-9):  # up to what rounding leaves
-            return size
-    return None
 
 
 def _advise(found: Forecast, *, by_group: bool) -> Iterator[str]:
@@ -497,7 +393,7 @@ def _advise(found: Forecast, *, by_group: bool) -> Iterator[str]:
             f"about {100 * share:.0f} % would at {k}."
         )
     for budget in found.budgets:
-        if budget.cut > _CUT:
+        if budget.cut > CUT:
             needed = (
                 f"fewer than 1 % would be from about {budget.needed:,}"
                 if budget.needed is not None

@@ -1,4 +1,4 @@
-"""Whether a run will learn, and what it will cost: how a policy that is rewarded for what it does moves from there.
+"""Whether a run will learn, what shows it, what it costs: how a policy that is rewarded for what it does moves on.
 
 Success p follows the replicator's curve: logit(p / r) rises by the learning rate times the number of updates times a
 constant, measured on the built-in models; r is the share of tasks of kinds that the policy solves at all. Pure.
@@ -29,6 +29,8 @@ _CHANCE = 0.03
 _QUESTIONS = 256
 """That are taken where there are none."""
 _LEAST, _BROKEN = 0.02, 0.05
+_GENERATIONS = (2, 4, 8, 16, 32, 64)
+_CHANGE = 0.05
 
 
 class Obstacle(StrEnum):
@@ -146,3 +148,47 @@ def expect_cost(
     played = sum(map(each, range(train.steps))) * train.prompts_per_step * spec.rollout.num_generations
     tries = num_questions * (evals.num_samples + evals.greedy)
     return played + sum(map(each, evals.due_steps(train.steps))) * tries
+
+
+def expect_differing(successes: Sequence[Sequence[float]]) -> dict[int, float]:
+    """The share of groups of k in which some succeed and some fail.
+
+    1 - E[p^k] - E[(1 - p)^k] over the tasks. Up to the number that were sampled it is the share of subsets of k, which
+    is unbiased; beyond, p is Beta(a, b) with the mean and the variance of the groups, taken from their counts.
+    """
+    if not successes:
+        return {}
+    fewest = min(len(values) for values in successes)
+    mean = fmean(fmean(values) for values in successes)
+    pairs = [_share_differing(values, 2) for values in successes] if fewest > 1 else [0.0]
+    # Two tries of a task differ with chance 2 E[p (1 - p)], which is 2 m (1 - m) of tasks that are alike.
+    alike = fmean(pairs) / (2 * mean * (1 - mean)) if 0 < mean < 1 else 0.0
+    total = alike / (1 - alike) if alike < 1 else math.inf
+    found = {}
+    for k in _GENERATIONS:
+        if k <= fewest:
+            found[k] = fmean(_share_differing(values, k) for values in successes)
+        elif total in (0.0, math.inf):
+            found[k] = 0.0 if total == 0 else 1 - mean**k - (1 - mean) ** k
+        else:
+            right = math.prod((mean * total + at) / (total + at) for at in range(k))
+            wrong = math.prod(((1 - mean) * total + at) / (total + at) for at in range(k))
+            found[k] = 1 - right - wrong
+    return found
+
+
+def _share_differing(values: Sequence[float], k: int) -> float:
+    """Of the subsets of k values, those with a success and a failure."""
+    right = round(sum(values))
+    same = math.comb(right, k) + math.comb(len(values) - right, k)
+    return 1 - same / math.comb(len(values), k)
+
+
+def find_questions(share_lost: float) -> int:
+    """n = (z_a sqrt(d) + z_b sqrt(d - c^2))^2 / c^2, Connor (1987): by McNemar's test at 5 %, with a chance of 80 %.
+
+    c is the change, d = c + 2 share_lost: of two tries the first alone succeeds in that share of the questions.
+    """
+    differ = _CHANGE + 2 * share_lost
+    z_a, z_b = (NormalDist().inv_cdf(level) for level in (0.975, 0.8))
+    return math.ceil(((z_a * math.sqrt(differ) + z_b * math.sqrt(differ - _CHANGE**2)) / _CHANGE) ** 2)

@@ -1,6 +1,7 @@
-"""What a forecast says beyond the first steps: whether a run fits the GPUs named, and how long like runs took to learn.
+"""What a forecast says beyond a step's figures: whether a run fits the GPUs named, how long like runs took to learn,
+and which budgets cut.
 
-Both come from what is known elsewhere: the formulas of `rlf plan`, and the curves of runs in the lineage.
+The first two are known elsewhere: by the formulas of `rlf plan`, and from the curves of runs in the lineage.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from rlf.core.errors import RlfError
 from rlf.plan.plan import Plan
 from rlf.reports.sheets import counted, duration
 from rlf.runs.planning import report_plan
+from rlf.spec import RunSpec
 from rlf.spec.models import WITHOUT_EFFECT
-from rlf.types import RunStatus
+from rlf.types import RunStatus, Scored, StopReason
 
 _GPUS = {
     "T4": 16,
@@ -37,6 +39,8 @@ _ASKED = re.compile(r"(?:(?P<number>[0-9]{1,5})x)?(?P<what>[A-Za-z0-9.]+)")
 _NEAR_END = 0.9
 """Share of a run's gain from which it has learned most of it."""
 _LEAST_GAIN = 0.05
+CUT = 0.01
+"""Share of trajectories that a budget may cut."""
 _FREE = ("seed", "name", *WITHOUT_EFFECT)
 _FREE_TRAIN = ("steps", "learning_rate")
 """What like runs may differ in: these, and how often they are evaluated and saved."""
@@ -58,6 +62,18 @@ class GpuOutlook:
     """Whether there are enough GPUs, each large enough; None where sizes are not known."""
     why: str
     """Why it does not fit, or is not known; empty where the sizes say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A limit that cuts trajectories."""
+
+    key: str
+    limit: int
+    cut: float
+    """Share of the trajectories that it ended."""
+    needed: int | None
+    """From where it would cut fewer than 1 %, by those that ended by themselves; None where they do not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +189,39 @@ def steps_words(found: StepsOutlook | None, num_steps: int, step_s: float | None
         f"steps to expect: {found.median:g}{each}, from {found.low} to {found.high}, until {found.num_runs} of {of} "
         f"had {100 * _NEAR_END:.0f} % of their gain on held-out questions{few}"
     )
+
+
+def read_budgets(played: Sequence[Scored], spec: RunSpec) -> Iterator[Budget]:
+    """The limits that cut some trajectories."""
+    rollout = spec.rollout
+    trajectories = [item.trajectory for item in played if item.trajectory.turns]
+    per_turn = rollout.max_new_tokens
+    longest = [max(turn.end - turn.start for turn in each.turns) for each in trajectories]
+    is_long = [each.stop is StopReason.LENGTH for each in trajectories]
+    by_turn = [
+        cut and per_turn is not None and length >= per_turn for cut, length in zip(is_long, longest, strict=True)
+    ]
+    total = [cut and not of_turn for cut, of_turn in zip(is_long, by_turn, strict=True)]
+    turns = [each.stop is StopReason.MAX_TURNS for each in trajectories]
+    for key, limit, sizes, cut in (
+        ("rollout.max_new_tokens", per_turn, longest, by_turn),
+        ("rollout.max_total_tokens", rollout.max_total_tokens, [len(each.tokens) for each in trajectories], total),
+        ("rollout.max_turns", rollout.max_turns, [len(each.turns) for each in trajectories], turns),
+    ):
+        if limit is not None and any(cut):
+            yield Budget(key, limit, fmean(cut), find_needed(sizes, cut))
+
+
+def find_needed(sizes: Sequence[int], cut: Sequence[bool]) -> int | None:
+    """The size that fewer than 1 % would exceed, by Kaplan and Meier (1958): what was cut has at least its size.
+
+    None where more than that are cut at the largest size that ended by itself.
+    """
+    left, at_risk = 1.0, len(sizes)
+    for size, is_cut in sorted(zip(sizes, cut, strict=True)):
+        if not is_cut:
+            left *= 1 - 1 / at_risk
+        at_risk -= 1
+        if left < CUT * (1 - 1e-9):  # up to what rounding leaves
+            return size
+    return None

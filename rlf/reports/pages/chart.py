@@ -230,9 +230,10 @@ def _mean_lines(
     """The mean over the runs at the steps that all of them have; nothing where there is none."""
     shared = sorted(set.intersection(*(set(run) for run in runs))) if runs else []
     values = {step: [run[step] for run in runs] for step in shared}
-    steps = _thin_steps([step for step, found in values.items() if all(map(math.isfinite, found))], course.max_points)
+    steps = [step for step, found in values.items() if all(map(math.isfinite, found))]
     if not steps:
         return
+    steps = [*steps[: -1 : math.ceil(len(steps) / course.max_points)], steps[-1]]
     known = {step: mean_interval(values[step]) for step in steps} if bands is None else bands
     ends = [(step, interval) for step in steps if (interval := known.get(step)) is not None]
     yield Line(
@@ -241,11 +242,6 @@ def _mean_lines(
         tuple((step, fmean(values[step])) for step in steps),
         tuple((step, low, high) for step, (low, high) in ends),
     )
-
-
-def _thin_steps(steps: list[int], max_points: int) -> list[int]:
-    every = math.ceil(len(steps) / max_points)
-    return steps if every <= 1 else [*steps[:-1:every], steps[-1]]
 
 
 # Charts as one image that stands by itself: SVG without fonts, scripts or anything to load.
