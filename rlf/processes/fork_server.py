@@ -199,6 +199,7 @@ def run_apart(work: ForkWork[T], seen: Callable[[Any], object] = bool, *, still_
     sys.stdout.flush()
     parent, pid = os.getpid(), os.fork()
     if not pid:
+        os.setpgid(0, 0)
         die_with(parent)
         _serve_work(work, writer)
     writer.close()
@@ -218,6 +219,10 @@ def run_apart(work: ForkWork[T], seen: Callable[[Any], object] = bool, *, still_
         raise
     finally:
         reader.close()
+        # What user code has started and left is of its group, whose number is nobody else's until it is waited for.
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
         status = os.waitpid(pid, 0)[1]
     if not is_last:
         raise ForkFault(describe_exit(os.waitstatus_to_exitcode(status)))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rlf.core import RlfError
 from rlf.environments import EnvSpec, WorldPool
 from rlf.environments.episode import CLOSE_S
 from rlf.environments.playing import Ranges, open_bench
+from rlf.lineage.process import is_gone, process_of
 from rlf.processes.fork_server import run_apart
 from rlf.types import Message, Task
 
@@ -178,6 +180,16 @@ def test_work_apart_that_holds_its_event_loop_is_ended():
     with pytest.raises(TimeoutError, match="its event loop stood still for 3 s"):
         run_apart(hold, seen.append, still_s=3)
     assert seen == ["begun"]
+
+
+def test_processes_that_work_apart_has_left_are_ended_with_it():
+    async def leave(tell):
+        return process_of(subprocess.Popen(["sleep", "600"]).pid)  # noqa: ASYNC220 - as a class of a world does
+
+    left, started = run_apart(leave, still_s=60), time.monotonic()
+    while not is_gone(left) and time.monotonic() < started + 10:
+        time.sleep(0.01)  # until the kernel has carried out the signal
+    assert is_gone(left)
 
 
 def test_a_fault_of_work_apart_is_raised_here_and_its_result_is_a_value():
