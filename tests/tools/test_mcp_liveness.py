@@ -57,7 +57,7 @@ def breaking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
 
     def build(mode: str) -> Any:
         server = {"command": sys.executable, "args": ["-S", str(tmp_path / "server.py"), mode, str(tmp_path)]}
-        return declare(server, limits={"timeout_s": 3, "max_concurrency": 64})
+        return declare(server, limits={"timeout_s": 6, "max_concurrency": 64})
 
     return build
 
