@@ -126,14 +126,16 @@ def try_spec(file: Path, results: Path, only: list[str]) -> None:
     known = [line.partition(":")[0] for line in out.read_text("utf-8").splitlines()] if out.is_file() else []
     spec = check_spec([file], LEAST).plan.spec
     changes = [*LEAST, *(["eval.limit=4"] if spec.data.eval else [])]
-    asks = any(word in spec.model_dump_json() for word in ('"kind":"http"', '"kind":"model"', '"endpoints":[{'))
+    changes += ["data.demonstrations.steps=1", "data.demonstrations.per_step=4"] if spec.data.demonstrations else []
+    servers = ('"kind":"http"', '"kind":"model"', '"endpoints":[{', '"serve":{')
+    asks = any(word in spec.model_dump_json() for word in servers)
     faults = [
         fault.name
         for fault in FAULTS
         if fault.name not in known
         and (not only or fault.name in only)
         and (asks or not fault.name.startswith("service "))
-        and (spec.tools or not fault.overrides)
+        and (spec.tools or spec.env or not fault.overrides)
     ]
     if not faults:
         return

@@ -336,12 +336,12 @@ def _begun(shown: Path, then: str, target: Path | None = None) -> Iterator[Path]
     temporary = target.with_name(f".{target.name[:200]}.{token}.tmp")
     with explaining_refusal(shown, then):
         target.parent.mkdir(parents=True, exist_ok=True)  # before the mark, whose removal would name another file
-        with _marked(temporary, token):
+        with marked(temporary, token):
             yield temporary
 
 
 @contextmanager
-def _marked(path: Path, token: str) -> Iterator[None]:
+def marked(path: Path, token: str) -> Iterator[None]:
     """Marks a path as being written, as long as the block lasts; then whatever is there is removed."""
     mark = _marks_folder() / token
     file = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -36,9 +37,6 @@ from rlf.types.events import Notice, RunStatus
 # GB is 10^9 and GiB 2^30 bytes; without a unit a number would be ambiguous and is refused later.
 _SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>GiB|GB|MiB|MB)?", re.IGNORECASE)
 _UNITS = {"gib": 2**30, "gb": 10**9, "mib": 2**20, "mb": 10**6}
-
-
-_NUMBERS_OF_SEEDS = (3, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,7 @@ class PlanReport(Jsonable):
                 ),
                 None if cost is None else 2 * number * cost,
             )
-            for number in (_NUMBERS_OF_SEEDS if self.work.num_evaluations else ())
+            for number in ((3, 5) if self.work.num_evaluations else ())
         )
 
 
@@ -228,8 +226,7 @@ def check_room(spec: RunSpec, folder: Path) -> None:
     free_bytes = None if taken.disk_folder is None else find_free_bytes(taken.disk_folder)
     if taken.disk is None or taken.disk_folder is None or free_bytes is None:
         return
-    written = sum(file.stat().st_size for file in taken.disk_folder.rglob("*") if file.is_file())
-    needed = taken.disk.total_bytes - written
+    needed = taken.disk.total_bytes - sum(one.stat().st_size for one in taken.disk_folder.rglob("*") if one.is_file())
     if needed > free_bytes:
         parts = ", ".join(f"{part.name} {part.size_bytes / 1e9:.3g} GB" for part in taken.disk.parts)
         raise RlfError(
@@ -286,16 +283,20 @@ def _find_fit(taken: EngineReport, gpu: str | None, gpu_bytes: int | None) -> Pl
     return PlanningFit(f"GPUs of {gpu}", gpu_bytes, fits)
 
 
+def has_lineage(runs_folder: Path) -> bool:
+    """Whether there is a lineage to look for earlier runs in: that of RLF_DB, else the folder's own."""
+    where = os.environ.get("RLF_DB", "").removeprefix("sqlite:///") or str(runs_folder / "rlf.db")
+    return "://" in where or Path(where).is_file()
+
+
 def step_time_of(plan: Plan, runs_folder: Path) -> StepTime | None:
     """The median over the steps of all runs of this plan in a folder."""
-    if not (runs_folder / "rlf.db").is_file():
+    if not has_lineage(runs_folder):
         return None
-
     from rlf.runs.place import open_reader  # loads the database's library
 
     with open_reader(runs_folder) as reader:
-        same = [line.id for line in reader.run_lines() if line.plan_hash == plan.plan_hash]
-        runs = reader.list_runs(same)
+        runs = reader.list_runs([line.id for line in reader.run_lines() if line.plan_hash == plan.plan_hash])
         steps = {run.record.id: [step.metrics for step in reader.steps(run.record.id)] for run in runs}
     times = [metrics["time/step_s"] for of_run in steps.values() for metrics in of_run if "time/step_s" in metrics]
     if not times:
@@ -306,9 +307,8 @@ def step_time_of(plan: Plan, runs_folder: Path) -> StepTime | None:
 
 def _read_earlier(plan: Plan, runs_folder: Path) -> Earlier:
     """What runs of this plan in a folder show; their seeds may be others."""
-    if not (runs_folder / "rlf.db").is_file():
+    if not has_lineage(runs_folder):
         return Earlier((), None, None, None)
-
     from rlf.lineage.records import TrajectoryFilter
     from rlf.reports.evaluations import success_by_task
     from rlf.reports.statistics import find_spread

@@ -479,3 +479,7 @@ def test_what_was_played_is_read_again_whatever_ends_of_lines_a_text_has(tmp_pat
     spool, rollout = Spool(tmp_path / "played.jsonl", Redactor({})), Rollout(played.id, played.task, 0, 0)
     spool.add([SpoolEntry(Scored(played, (), 1.0, 1.0), {})])
     assert spool.read([rollout])[played.id].scored.trajectory.answer == played.answer
+    whole = spool.path.read_text()
+    for edited in (whole.replace('"tokens"', '"tokes"'), whole.replace('"scored"', '"skored"'), "[]\n3\n" + whole[2:]):
+        spool.path.write_text(edited)
+        assert spool.read([rollout]) == {}  # it is played again

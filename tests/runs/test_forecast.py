@@ -170,6 +170,18 @@ def test_a_spec_that_teaches_nothing_has_its_cause(tmp_path: Path) -> None:
     assert any("data.train.answer" in line for line in found.advice)
 
 
+def test_of_a_run_that_first_imitates_it_cannot_say_what_it_learns_afterwards(tmp_path: Path) -> None:
+    found = forecast(
+        [ROOT / "specs" / "cold_start.yaml"],
+        ["train.prompts_per_step=2", "rollout.num_generations=2", "~data.eval", "~eval"],
+        num_groups=2,
+        runs_folder=tmp_path,
+        command=["rlf"],
+        show=lambda shown: None,
+    )
+    assert not found.causes and found.advice[0].startswith("data.demonstrations: 60 steps imitate before any")
+
+
 def test_the_command_prints_figures_with_intervals_and_json(tmp_path: Path) -> None:
     def rlf(*arguments: object) -> Result:
         return CliRunner().invoke(app, [str(each) for each in arguments])
@@ -180,7 +192,7 @@ def test_the_command_prints_figures_with_intervals_and_json(tmp_path: Path) -> N
     data = json.loads(rlf("forecast", SEARCH, *overrides, "--json").stdout.splitlines()[-1])["data"]
     assert data["num_groups"] == 4 and len(data["success"]) == 3
     refused = rlf("forecast", "latest")
-    assert refused.exit_code == 2 and "expected a spec" in refused.stderr
+    assert refused.exit_code == 2 and "latest: no such file" in refused.stderr
 
 
 def test_groups_that_were_not_played_are_no_forecast(tmp_path: Path) -> None:
@@ -213,7 +225,7 @@ def test_gpus_are_named_by_number_and_card_or_size(asked: str, found: tuple[int,
     assert parse_gpus(asked) == (found[0], int(found[1] * 1e9))
 
 
-@pytest.mark.parametrize("asked", ["8xH10", "x8", "H100x8", "", "8x80", "80GiB"])
+@pytest.mark.parametrize("asked", ["8xH10", "x8", "H100x8", "", "8x80", "80GiB", "8x.GB", "8x1.2.3GB"])
 def test_other_gpus_are_refused_with_the_known_ones(asked: str) -> None:
     with pytest.raises(RlfError, match=r"--gpus: got .*8xH100.*H200"):
         parse_gpus(asked)
@@ -241,7 +253,7 @@ def test_a_run_has_learned_where_it_has_nine_tenths_of_its_gain(curve: list[tupl
     assert find_step(curve) == step
 
 
-def test_steps_are_expected_from_like_runs_and_from_no_others(tmp_path: Path) -> None:
+def test_steps_are_expected_from_like_runs_and_from_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = check_spec([SEARCH], []).plan
     assert expect_steps(plan, tmp_path) is None
     assert "cannot say" in next(steps_words(None, 40, None))
@@ -257,6 +269,10 @@ def test_steps_are_expected_from_like_runs_and_from_no_others(tmp_path: Path) ->
                     recorder(EvaluationFinished(step, "sampled", {"success": success}, []))
                 recorder(RunFinished(RunStatus.FINISHED, 30))
     found = expect_steps(plan, tmp_path)
+    monkeypatch.setenv("RLF_DB", f"sqlite:///{tmp_path}/rlf.db")
+    assert expect_steps(plan, tmp_path / "other") == found
+    monkeypatch.setenv("RLF_DB", str(tmp_path / "none.db"))
+    assert expect_steps(plan, tmp_path) is None
     assert found is not None and (found.low, found.median, found.high) == (10, 20, 30)
     assert (sorted(found.run_ids), found.num_still) == (["a", "b", "c"], 1)
     assert next(steps_words(found, 10, 60.0)).startswith(

@@ -60,6 +60,12 @@ def test_a_turn_decides_where_the_share_of_right_ends_changes_beyond_chance(
         assert one.change.low <= one.after - one.before <= one.change.high
 
 
+@pytest.mark.parametrize("option", ["--step 1", "--turn 1", "--at 1", "--phase sampled", "-n 8"])
+def test_an_option_of_a_trajectory_is_refused_for_a_whole_run(option: str) -> None:
+    done = CliRunner().invoke(app, ["why", "latest", *option.split()])
+    assert done.exit_code == 2 and f"got {option} without K" in done.stderr
+
+
 def test_continuations_without_a_score_say_nothing(project: Path) -> None:
     _, trajectory, _ = longest()
     with pytest.raises(RlfError, match="cannot say"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import sqlite3
@@ -16,21 +17,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from rlf.apps.chaos.faults import FAULTS, Fault, end_marks, prepare
 from rlf.core.errors import RlfError
+from rlf.core.files import marked
 from rlf.core.identity import hash_json
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.graph import differing, read_graph
 from rlf.lineage.reader import Reader
+from rlf.processes.forking import die_with
 from rlf.runs.place import open_reader
 from rlf.runs.plans import check_spec
 from rlf.spec.models import Schedule
 from rlf.types import RunStatus, StopReason
 
 NUM_STEPS = 3
+_CHANGES = (f"train.steps={NUM_STEPS}", "checkpoint.every=1", "lineage.url=null", "report_to=[]")
+"""Of every spec: short runs, in a lineage of their own, that no service hears of."""
 _MARK = "RLF_CHAOS"
 """The variable by which the processes of a run are known."""
 _LEAST_S, _TIMES = 60.0, 10.0
@@ -95,8 +101,8 @@ class Chaos(Jsonable):
 
     @property
     def certificate(self) -> str:
-        """The hash of what was tried, of which plan and code, and of what came out: times and ids are not in it."""
-        found = [[one.fault, str(one.verdict), one.is_equal, list(one.broken)] for one in self.ordeals]
+        """The hash of what was tried, of which plan and code, and of the verdicts; messages have times and ids."""
+        found = [[one.fault, str(one.verdict), one.is_equal] for one in self.ordeals]
         return hash_json([self.plan_hash, self.code_version, self.num_steps, found])
 
 
@@ -122,10 +128,13 @@ def chaos(
     known = {fault.name: fault for fault in FAULTS}
     if unknown := [name for name in only if name not in known]:
         raise RlfError(f"--only: got {unknown[0]!r}; expected some of {', '.join(known)}.")
-    changes = [*overrides, f"train.steps={NUM_STEPS}", "checkpoint.every=1"]
-    spec = check_spec(files, changes).plan.spec
-    with tempfile.TemporaryDirectory(prefix="rlf-chaos-", ignore_cleanup_errors=True) as folder:
-        runs = Path(folder) / "runs"
+    changes, token = [*overrides, *_CHANGES], secrets.token_hex(6)
+    plan = check_spec(files, changes).plan
+    os.environ.pop("RLF_DB", None)  # would have the runs in a lineage that stays
+    folder = Path(tempfile.gettempdir(), f".rlf-chaos.{token}.tmp")
+    with marked(folder, token):  # where this is killed, the next command of rlf removes it
+        folder.mkdir(0o700)
+        runs = folder / "runs"
         command = ["run", *map(str, files), *changes]
         started = time.monotonic()
         with _Process(command, runs, {}) as plain:
@@ -135,7 +144,7 @@ def chaos(
         with open_reader(runs) as reader:
             record = reader.get_run(plain.run_id).record
         # The same tokens, whatever the timing.
-        is_exact = record.host["device"] == "cpu" and spec.rollout.schedule is not Schedule.CLOCK
+        is_exact = record.host["device"] == "cpu" and plan.spec.rollout.schedule is not Schedule.CLOCK
         original = plain.run_id if is_exact else None
 
         def attempt(faults: Sequence[Fault]) -> Ordeal:
@@ -146,14 +155,16 @@ def chaos(
             note(f"{found.fault}: {found.verdict}")
             return found
 
-        faults = [known[name] for name in only or known]
+        faults = [known[name] for name in dict.fromkeys(only or known)]
         found = list(_minimise(faults, attempt)) if minimise else [attempt([fault]) for fault in faults]
         if broken := _verify(runs):
             found.append(Ordeal("all", "what the lineage holds", Verdict.LOST, None, None, "", None, (broken,)))
         elif not only:
-            found.append(_damage(runs, Path(folder) / "damaged", plain.run_id))
+            found.append(_damage(runs, folder / "damaged", plain.run_id))
             note(f"{found[-1].fault}: {found[-1].verdict}")
-    return Chaos(spec.name, NUM_STEPS, record.plan_hash, record.code_version, tuple(found))
+    if check_spec(files, changes).plan.plan_hash != plan.plan_hash:
+        raise RlfError("a file of the spec was changed while it was tried, so that its runs differ. Try it again.")
+    return Chaos(plan.spec.name, NUM_STEPS, record.plan_hash, record.code_version, tuple(found))
 
 
 def _minimise(faults: Sequence[Fault], attempt: Callable[[Sequence[Fault]], Ordeal]) -> Iterator[Ordeal]:
@@ -191,10 +202,11 @@ class _Process:
             arguments,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             env={**os.environ, **env, _MARK: self.mark},
             start_new_session=True,
-            preexec_fn=_heed,
+            preexec_fn=partial(_heed, os.getpid()),
         )
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
@@ -214,6 +226,9 @@ class _Process:
 
     @property
     def pid(self) -> int:
+        """Raises ProcessLookupError where it is over."""
+        if self._process.poll() is not None:
+            raise ProcessLookupError(self._process.pid)
         return self._process.pid
 
     @property
@@ -234,14 +249,16 @@ class _Process:
         self._reading.join(_END_S)
         return code
 
-    def left(self) -> list[int]:
-        """Processes of it that are still there, after some time in which they may end."""
+    def end_left(self) -> Iterator[str]:
+        """Kills processes of it that are still there after some time in which they may end, and says how many."""
         until = time.monotonic() + _END_S
-        while found := list(_marked(self.mark)):
-            if time.monotonic() > until:
-                return found
+        while (found := list(_marked(self.mark))) and time.monotonic() < until:
             time.sleep(0.1)
-        return []
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if found:
+            yield f"{len(found)} of its processes are still there after it"
 
     def _read(self) -> None:
         assert self._process.stdout is not None, "a process without stdout"
@@ -264,8 +281,9 @@ class _Process:
         self.kept.set()
 
 
-def _heed() -> None:
-    """Signals that are ignored here, as in the background of a shell, are not in a run."""
+def _heed(parent: int) -> None:
+    """Signals that are ignored here, as in the background of a shell, are not in a run; it ends with this process."""
+    die_with(parent)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
 
@@ -304,43 +322,34 @@ def _try(
                 fault.strike(process.pid, runs)
             except (ProcessLookupError, FileNotFoundError):
                 struck = len(faults) > 1  # those before it have ended the run
-        code, said, run_id = process.wait(limit_s), process.said, process.run_id
+        code, run_id = process.wait(limit_s), process.run_id
+        said = process.said if code else ""
         for fault in faults:
             if fault.end is not None:
                 fault.end(runs)
         struck &= end_marks(runs.parent) or not all(fault.marks for fault in faults)
         if code is None:
             broken.append(f"it hung: not over after {limit_s:.0f} s")
-        if left := process.left():
-            broken.append(f"{len(left)} of its processes are still there after it")
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        broken += process.end_left()
     if run_id is None:
         return Ordeal(name, what, Verdict.LOST, None, code, said, None, ("no run began",))
     if code != 0:
         with _Process(["resume", run_id], runs, {}) as again:
             if (end := again.wait(limit_s)) != 0:
                 broken.append(f"rlf resume ended with {end}: {again.said}")
+            broken += again.end_left()
     with open_reader(runs) as reader:
         broken += _look(reader, run_id)
-        is_equal = None if original is None else not _differences(reader, original, run_id)
+        is_equal = None
+        if original is not None:
+            changed = differing(read_graph(reader, original), read_graph(reader, run_id))
+            is_equal = not any(node.kind in ("step", "evaluation") for node in changed)
     if is_equal is False:
         broken.append("its numbers are not those of the run without a fault")
-    verdict = Verdict.RESUMED if code != 0 else Verdict.SURVIVED
-    if not struck:
-        verdict = Verdict.UNTRIED
-    return Ordeal(
-        name,
-        what,
-        Verdict.LOST if broken else verdict,
-        run_id,
-        code,
-        said if code else "",
-        is_equal,
-        tuple(broken),
-        process.num_cut,
-    )
+    verdict = Verdict.UNTRIED if not struck else Verdict.RESUMED if code != 0 else Verdict.SURVIVED
+    if broken:
+        verdict = Verdict.LOST
+    return Ordeal(name, what, verdict, run_id, code, said, is_equal, tuple(broken), process.num_cut)
 
 
 def _look(reader: Reader, run_id: str) -> Iterator[str]:
@@ -358,11 +367,6 @@ def _look(reader: Reader, run_id: str) -> Iterator[str]:
     ]
     if zeros:
         yield f"{len(zeros)} trajectories that something outside the policy broke have a reward"
-
-
-def _differences(reader: Reader, original: str, run_id: str) -> list[Any]:
-    found = differing(read_graph(reader, original), read_graph(reader, run_id))
-    return [node for node in found if node.kind in ("step", "evaluation")]
 
 
 def _damage(runs: Path, copy: Path, run_id: str) -> Ordeal:

@@ -39,11 +39,11 @@ def chaos(
     from rlf.apps.chaos.chaos import chaos as run_chaos
 
     files, overrides = split_arguments(arguments)
-    names = [] if only is None else only.split(",")
+    names = [] if only is None else [name.strip() for name in only.split(",")]
     found = run_chaos(files, overrides, only=names, minimise=minimise, note=print_note)
+    print_result("chaos", found, as_json, lambda: _view(found))
     if html is not None:
         write_page(html, _page(found))
-    print_result("chaos", found, as_json, lambda: _view(found))
     raise typer.Exit(0 if found.holds else 3)
 
 

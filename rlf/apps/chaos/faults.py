@@ -8,8 +8,9 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 _HELD_S = 3.0
@@ -88,9 +89,12 @@ def _take_rows(runs: Path) -> None:
 
 
 def _kill_children(pid: int, runs: Path) -> None:
-    """Ends the workers that the run has started, where it has some."""
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
+    """Ends the workers that the run has started. Raises ProcessLookupError where it has none."""
+    children = [file.read_text().split() for file in Path(f"/proc/{pid}/task").glob("*/children")]
+    if not any(children):
+        raise ProcessLookupError(pid)
+    for child in chain(*children):
+        with suppress(ProcessLookupError):
             os.kill(int(child), signal.SIGKILL)
 
 

@@ -1,7 +1,7 @@
 """What a process of a run meets while a fault holds: Python loads a copy of this file first, as `sitecustomize`.
 
 A file beside the copy that has the name of a fault makes it hold; each time that one strikes, the file `struck` says
-so. It imports nothing of rlf, and the library of requests only where the process does.
+so. It imports nothing of rlf, and what sends requests only where the process does.
 """
 
 from __future__ import annotations
@@ -65,20 +65,21 @@ def _patch_machine() -> None:
     time.time, time.time_ns, os.fsync = jumped, jumped_ns, failing
 
 
-def _patch_client(client: Any) -> None:
-    request = client.ClientSession._request
+def _patch_requests(owner: Any, name: str) -> None:
+    """Args: name: what of it sends one request."""
+    send = getattr(owner, name)
 
-    async def meet(self: Any, *given: Any, **named: Any) -> Any:
-        fault = _is_struck("service errors", "service hangs", "service drops")
+    async def meet(*given: Any, **named: Any) -> Any:
+        fault, errors = _is_struck("service errors", "service hangs", "service drops"), sys.modules["aiohttp"]
         if fault == "service errors":
-            raise client.ClientConnectionError("connection refused (by rlf chaos)")
+            raise errors.ClientConnectionError("connection refused (by rlf chaos)")
         if fault == "service drops":
-            raise client.ServerDisconnectedError("the server disconnected (by rlf chaos)")
+            raise errors.ServerDisconnectedError("the server disconnected (by rlf chaos)")
         if fault == "service hangs":
             await asyncio.sleep(_JUMP_S)
-        return await request(self, *given, **named)
+        return await send(*given, **named)
 
-    client.ClientSession._request = meet
+    setattr(owner, name, meet)
 
 
 def _patch_streams(streams: Any) -> None:
@@ -91,7 +92,11 @@ def _patch_streams(streams: Any) -> None:
     streams.StreamReader.readany = spoil
 
 
-_PATCHES: dict[str, Callable[[Any], None]] = {"aiohttp.client": _patch_client, "aiohttp.streams": _patch_streams}
+_PATCHES: dict[str, Callable[[Any], None]] = {
+    "aiohttp.client": lambda client: _patch_requests(client.ClientSession, "_request"),
+    "aiohttp.streams": _patch_streams,
+    "rlf.core.connections": lambda connections: _patch_requests(connections, "send_request"),
+}
 
 
 class _Finder:

@@ -22,6 +22,7 @@ from rlf.cli.arguments import (
     ServedName,
     is_override,
     runs_option,
+    split_arguments,
 )
 from rlf.cli.compare import EXIT_CODES
 from rlf.cli.completion import complete_run
@@ -282,11 +283,7 @@ def forecast(
     from rlf.apps.evaluate.forecast import forecast as make_forecast
     from rlf.runs.targets import endpoint_of
 
-    names, files, overrides = _split_arguments(arguments)
-    if names or not files:
-        raise RlfError(
-            f"forecast: got {names[0] if names else 'no spec'}; expected a spec. Write e.g. specs/search.yaml."
-        )
+    files, overrides = split_arguments(arguments)
     view = _View(as_json=as_json, command="forecast")
     try:
         found = make_forecast(
@@ -309,9 +306,9 @@ def forecast(
 
 
 def _print(command: str, found: object, shown: Findings, html: Path | None, as_json: bool) -> None:
+    print_result(command, found, as_json, shown.view)
     if html is not None:
         write_page(html, shown.page())
-    print_result(command, found, as_json, shown.view)
 
 
 # `rlf runs branch` and `rlf why`: a trajectory played again from one of its turns, or from each.
@@ -379,9 +376,10 @@ def why(
     if k is None:
         from rlf.apps.evaluate.explain_run import explain_run, show_run_explanation
 
-        if step is not None or turn is not None:
-            given = f"--step {step}" if step is not None else f"--turn {turn}"
-            raise RlfError(f"why: got {given} without K; write e.g. `rlf why {run} 0 --step 1`.")
+        options = (("--step", step, None), ("--turn", turn, None), ("--phase", phase, "train"), ("-n", samples, 32))
+        for name, value, default in (*options, ("--at", at, None)):
+            if value != default:
+                raise RlfError(f"why: got {name} {value} without K; write e.g. `rlf why {run} 0 --step 1`.")
         whole = explain_run(run, runs_folder)
         _print("why", whole, show_run_explanation(whole, runs_option(runs_folder)), html, as_json)
         return

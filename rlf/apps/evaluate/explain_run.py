@@ -94,14 +94,10 @@ def _read(reader: Reader, run_id: str, heads: Sequence[TrajectorySummary]) -> li
 
 def show_run_explanation(found: RunExplanation, options: str) -> Findings:
     """For people. Args: options: what the commands in it need beside the run."""
-    return Findings(f"why {found.run_id}", list(_sheets(found)), list(_lines(found, options)), found.verdict.line)
-
-
-def _sheets(found: RunExplanation) -> Iterator[Sheet]:
-    if found.breaks:
-        rows = tuple((str(one.step), one.figure, decimal(one.before), decimal(one.after)) for one in found.breaks)
-        note = f"over {found.num_steps} steps; levels are means of the steps between two changes"
-        yield Sheet("Changes", note, ("step", "figure", "before", "after"), rows)
+    rows = tuple((str(one.step), one.figure, decimal(one.before), decimal(one.after)) for one in found.breaks)
+    note = f"over {found.num_steps} steps; levels are means of the steps between two changes"
+    sheets = [Sheet("Changes", note, ("step", "figure", "before", "after"), rows)] if rows else []
+    return Findings(f"why {found.run_id}", sheets, list(_lines(found, options)), found.verdict.line)
 
 
 def _lines(found: RunExplanation, options: str) -> Iterator[str]:

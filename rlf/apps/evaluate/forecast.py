@@ -62,6 +62,10 @@ _FEW_MIXED = 0.5
 """Share of groups that differ below which more generations are worth a word."""
 _LIKELY = 0.5
 """Chance of learning below which what stands in the way is named."""
+_IMITATES = (
+    "data.demonstrations: {} steps imitate before any is sampled, and all of this is of the policy before them; "
+    "cannot say what it learns from there on. Forecast again with `model.path` the model that they leave."
+)
 _MOST_WAIT = 0.5
 """Share of a trajectory's time in its tools from which they are what limits sampling."""
 
@@ -199,7 +203,7 @@ def forecast(
             played.extend(shown.trajectories)
         show(shown)
 
-    names = [] if endpoint is not None else [spec.model.path]
+    names = [spec.model.path] if endpoint is None else []
     done = evaluate(names, asked, endpoint=endpoint, runs_folder=runs_folder, command=command, show=watch)
     if not played:  # where none could be scored, they say why
         raise RlfError(
@@ -251,6 +255,8 @@ def read_forecast(
     curve = expect_curve(groups, spec.train)
     learns = expect_learning(curve, signal, spec.train, len(inputs.evaluation), differing.get(2, 0.0) / 2)
     failures = Counter(str(each.kind) for item in played for each in item.trajectory.failures)
+    shown = spec.data.demonstrations
+    imitates = [] if shown is None else [_IMITATES.format(shown.steps or "all")]
     result = Forecast(
         name=spec.name,
         plan_hash=plan_hash,
@@ -280,14 +286,14 @@ def read_forecast(
         num_steps=spec.train.steps,
         signal=signal,
         learns=learns,
-        causes=tuple(find_hindrances(played, signal, spec, curve)) if learns < _LIKELY else (),
+        causes=tuple(find_hindrances(played, signal, spec, curve)) if learns < _LIKELY and not shown else (),
         step_time=None,
         steps=None,
         gpus=None,
         came_true={},
         advice=(),
     )
-    return replace(result, advice=tuple(_advise(result, by_group=by_group)))
+    return replace(result, advice=(*imitates, *_advise(result, by_group=by_group)))
 
 
 def find_hindrances(

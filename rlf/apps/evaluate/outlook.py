@@ -16,7 +16,7 @@ from typing import Any
 from rlf.core.errors import RlfError
 from rlf.plan.plan import Plan
 from rlf.reports.sheets import counted, duration
-from rlf.runs.planning import report_plan
+from rlf.runs.planning import has_lineage, report_plan
 from rlf.spec import RunSpec
 from rlf.spec.models import WITHOUT_EFFECT
 from rlf.types import RunStatus, Scored, StopReason
@@ -35,7 +35,9 @@ _GPUS = {
     "B200": 180,
 }
 """Memory of cards in GB, as their makers name them; of an A100 the larger."""
-_ASKED = re.compile(r"(?:(?P<number>[0-9]{1,5})x)?(?P<what>[A-Za-z0-9.]+)")
+_ASKED = re.compile(
+    r"(?:(?P<number>[0-9]{1,5})x)?(?:(?P<card>[a-z]+[0-9]+[a-z]*)|(?P<size>[0-9]{1,5}(?:\.[0-9]+)?)GB)", re.IGNORECASE
+)
 _NEAR_END = 0.9
 """Share of a run's gain from which it has learned most of it."""
 _LEAST_GAIN = 0.05
@@ -93,17 +95,11 @@ class StepsOutlook:
 def parse_gpus(text: str) -> tuple[int, int]:
     """Number and bytes of `8xH100`, `H200` or `2x24GB`. Raises RlfError."""
     match = _ASKED.fullmatch(text.strip())
-    what = "" if match is None else match["what"]
-    size = _GPUS.get(what.upper())
-    if size is None and (gigabytes := re.fullmatch(r"([0-9.]+)GB", what, re.IGNORECASE)) is not None:
-        size_bytes = int(float(gigabytes[1]) * 1e9)
-    elif size is not None:
-        size_bytes = size * 10**9
-    else:
+    size = None if match is None else match["size"] or _GPUS.get(match["card"].upper())
+    if match is None or size is None:
         known = ", ".join(_GPUS)
         raise RlfError(f"--gpus: got {text!r}; expected e.g. `8xH100` or `8x80GB` (known: {known}).")
-    assert match is not None, text
-    return int(match["number"] or 1), size_bytes
+    return int(match["number"] or 1), int(float(size) * 1e9)
 
 
 def expect_gpus(files: Sequence[Path], overrides: Sequence[str], asked: str, runs_folder: Path) -> GpuOutlook:
@@ -132,7 +128,7 @@ def gpu_words(found: GpuOutlook) -> str:
 
 def expect_steps(plan: Plan, runs_folder: Path) -> StepsOutlook | None:
     """When runs like this one had learned, whatever their seeds, lengths and learning rates; None without any."""
-    if not (runs_folder / "rlf.db").is_file():
+    if not has_lineage(runs_folder):
         return None
     from rlf.runs.place import open_reader  # loads the database's library
 

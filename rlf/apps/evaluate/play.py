@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -78,8 +78,8 @@ class Spool:
         by_id = {rollout.id: rollout for rollout in rollouts}
         found: dict[str, SpoolEntry] = {}
         for values in self._read_groups():
-            rollout = by_id.get(values["scored"]["trajectory"]["id"])
-            if rollout is not None:
+            with suppress(KeyError, TypeError, ValueError):  # of a line that was edited: it is played again
+                rollout = by_id[values["scored"]["trajectory"]["id"]]
                 values["scored"]["trajectory"]["task"] = {"id": rollout.task.id, "messages": []}
                 scored = written.read(Scored, values["scored"])
                 scored = replace(scored, trajectory=replace(scored.trajectory, task=rollout.task))
@@ -103,7 +103,7 @@ class Spool:
             except ValueError:  # cut off by a kill; what follows was written by another process
                 group = []
                 continue
-            if "end" not in values:
+            if not isinstance(values, dict) or "end" not in values:
                 group.append(values)
                 continue
             if values["end"] == len(group):

@@ -176,12 +176,8 @@ def _calls(tool: str, others: Sequence[Trajectory]) -> Iterator[ToolCall]:
 
 
 def _results(tool: str, others: Sequence[Trajectory]) -> Iterator[str]:
-    return (
-        one.result.text
-        for other in others
-        for one in other.calls
-        if one.call.name == tool and one.result.outcome == "ok"
-    )
+    made = (one for other in others for one in other.calls if one.call.name == tool)
+    return (one.result.text for one in made if one.result.outcome == "ok")
 
 
 def _another_turn(turn: Turn, place: int, others: Sequence[Trajectory]) -> Turn | None:

@@ -18,7 +18,7 @@ from rlf.apps.evaluate.findings import Findings
 from rlf.apps.evaluate.orders import TermOrder, find_orders, order_words
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
-from rlf.lineage.records import TRAIN, StoredTrajectory, TrajectoryFilter
+from rlf.lineage.records import TRAIN, TrajectoryFilter
 from rlf.reports.pages.chart import Chart, Line
 from rlf.reports.sheets import Sheet, decimal, percent, points, points_range
 from rlf.reports.statistics import Interval, wilson_interval
@@ -107,7 +107,9 @@ def explain(
     )
     worths = find_worths(trajectory, played, is_right=success >= 1.0)
     sign = 1 if success >= 1.0 else -1
-    group = _read_group(stored, run_id, runs_folder)
+    with open_reader(runs_folder) as reader:
+        wanted = TrajectoryFilter(phase=point.phase, step=point.step, task_id=stored.summary.task_id)
+        group = [one for one in reader.wholes(run_id, reader.trajectories(run_id, wanted)) if one is not None]
     deciding = [one for one in worths if one.decides and sign * (one.after - one.before) > 0]
     return Explanation(
         of=point,
@@ -122,13 +124,6 @@ def explain(
         turns=tuple(worths),
         decided=max(deciding, key=lambda one: abs(one.after - one.before)).turn if deciding else None,
     )
-
-
-def _read_group(stored: StoredTrajectory, run_id: str, runs_folder: Path) -> list[StoredTrajectory]:
-    head = stored.summary
-    with open_reader(runs_folder) as reader:
-        wanted = TrajectoryFilter(phase=head.phase, step=head.step, task_id=head.task_id)
-        return [one for one in reader.wholes(run_id, reader.trajectories(run_id, wanted)) if one is not None]
 
 
 def find_worths(trajectory: Trajectory, played: Sequence[Branches], *, is_right: bool) -> list[TurnWorth]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
 import shlex
 import threading
 import time
@@ -33,6 +32,7 @@ from rlf.core.plain_json import as_json
 from rlf.lineage.reader import Reader
 from rlf.reports import sheets
 from rlf.runs.place import blaming_damage, open_lineage
+from rlf.runs.planning import has_lineage
 from rlf.runs.trajectories import Openings
 
 # Figures and small drawings of templates, as words, paths and levels; pages have no styles.
@@ -187,7 +187,7 @@ class Site:
     @property
     def has_lineage(self) -> bool:
         """Whether there is a lineage."""
-        return "RLF_DB" in os.environ or (self.settings.runs_folder / "rlf.db").exists()
+        return has_lineage(self.settings.runs_folder)
 
     def end(self) -> None:
         """Ends streams and waiting calls."""

@@ -22,7 +22,7 @@ class Fork(Process):
         self, arguments: Sequence[str], *, env: dict[str, str], start_new_session: bool, preexec_fn: Any, **_: Any
     ) -> None:
         assert [*arguments[:3]] == [sys.executable, "-m", "rlf"]
-        assert start_new_session and preexec_fn is chaos._heed
+        assert start_new_session and preexec_fn.func is chaos._heed
         super().__init__(_call_in_session, *arguments[3:], env=env)
         self.marks[self.pid] = env[chaos._MARK]
 

@@ -7,9 +7,12 @@ import os
 import signal
 import sqlite3
 import subprocess
+import tempfile
+import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,13 +21,14 @@ from typer.testing import CliRunner
 
 from rlf.apps.chaos import chaos as module
 from rlf.apps.chaos.chaos import Verdict, chaos
-from rlf.apps.chaos.faults import FAULTS, Fault
+from rlf.apps.chaos.faults import FAULTS, Fault, _kill_children
 from rlf.cli.main import app
 from rlf.core import RlfError
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
 
+from ...processes import Process
 from ...reports.synthetic import events, run_record
 from .fork import Fork
 
@@ -49,7 +53,11 @@ def stop_for_good(pid: int, runs: Path) -> None:
     os.kill(pid, signal.SIGSTOP)
 
 
-def test_a_killed_run_is_resumed_and_what_is_damaged_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_is_resumed_and_what_is_damaged_is_found_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("RLF_DB", str(tmp_path / "own.db"))
     monkeypatch.setattr(module, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Fork}))
     monkeypatch.setattr(module, "_END_S", 2.0)
     monkeypatch.setattr(module, "_LEAST_S", 5.0)
@@ -61,7 +69,9 @@ def test_a_killed_run_is_resumed_and_what_is_damaged_is_found_and_named(monkeypa
     ]
     monkeypatch.setattr(module, "FAULTS", [*real, *planted])
     lines: list[str] = []
-    found = chaos([SHOP], SMALL, note=lines.append)
+    found = chaos([SHOP], [*SMALL, f"lineage.url={tmp_path}/own.db"], note=lines.append)
+    # Nothing stays, and the user's own lineage has heard of nothing.
+    assert not list(tmp_path.glob(".rlf-chaos*")) and not (tmp_path / "own.db").exists()
     kill, tools, *others = found.ordeals
     assert (kill.verdict, kill.exit_code, kill.is_equal) == (Verdict.RESUMED, -signal.SIGKILL, True)
     assert (tools.verdict, tools.is_equal) == (Verdict.SURVIVED, None)
@@ -81,6 +91,8 @@ def test_the_command_exits_with_3_where_something_was_lost(tmp_path: Path, monke
     lost = module.Ordeal("kill", "killed", Verdict.LOST, "r", -9, "", False, ("its steps are [1]",))
     monkeypatch.setattr(module, "chaos", lambda *_, **__: module.Chaos("shop", 3, "p", "c", (lost,)))
     page = tmp_path / "page.html"
+    unwritable = CliRunner().invoke(app, ["chaos", str(SHOP), "--json", "--html", str(tmp_path)])
+    assert unwritable.exit_code == 2 and json.loads(unwritable.stdout)["data"]["holds"] is False
     done = CliRunner().invoke(app, ["chaos", str(SHOP), "--json", "--html", str(page)])
     assert done.exit_code == 3 and json.loads(done.stdout)["data"]["holds"] is False
     text = page.read_text(encoding="utf-8")
@@ -152,3 +164,53 @@ def test_a_database_that_refuses_rows_takes_them_again_afterwards(tmp_path: Path
 def test_what_ends_a_run_strikes_in_the_middle_of_a_steps_rollouts() -> None:
     assert {fault.name for fault in FAULTS if fault.waits} == {"kill", "stop", "interrupt", "hang-up"}
     assert {fault.name for fault in FAULTS if fault.overrides} == {"tool errors", "tool time-outs", "cut results"}
+
+
+def test_a_file_of_the_spec_that_changes_meanwhile_is_named_and_nothing_is_called_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, record = tmp_path / "own.yaml", replace(run_record(), host={"device": "cpu"})
+
+    def change(*_: object) -> module.Ordeal:
+        spec.write_text(f"extends: {SHOP}\nname: own\nseed: 7\n", encoding="utf-8")
+        return ordeal(FAULTS[:1], is_lost=True)
+
+    plain = SimpleNamespace(wait=lambda _: 0, run_id="a", rollouts_s=0.0)
+    reader = SimpleNamespace(get_run=lambda _: SimpleNamespace(record=record))
+    spec.write_text(f"extends: {SHOP}\nname: own\n", encoding="utf-8")
+    monkeypatch.setattr(module, "_Process", lambda *_: nullcontext(plain))
+    monkeypatch.setattr(module, "open_reader", lambda _: nullcontext(reader))
+    monkeypatch.setattr(module, "_try", change)
+    monkeypatch.setattr(module, "_verify", lambda _: "")
+    with pytest.raises(RlfError, match="a file of the spec was changed while it was tried"):
+        chaos([spec], SMALL, only=["kill"], note=lambda line: None)
+
+
+def start_and_wait(others: Sequence[str], preexec: bool) -> None:
+    """Starts a process as a run is started, and waits for its end."""
+    heed = partial(module._heed, os.getpid()) if preexec else None
+    with subprocess.Popen(others, preexec_fn=heed) as process:
+        print(process.pid, flush=True)
+        process.wait()
+    print("over", flush=True)
+    time.sleep(60)
+
+
+def test_a_run_ends_with_the_command_that_tries_it_however_that_ends() -> None:
+    with Process(start_and_wait, ["sleep", "60"], True) as command:
+        run = int(command.stdout.readline())
+        command.kill()
+        command.wait()
+        until = time.monotonic() + 10
+        while Path(f"/proc/{run}/cmdline").exists() and Path(f"/proc/{run}/cmdline").read_bytes():
+            assert time.monotonic() < until, "the run is still there"
+            time.sleep(0.05)
+
+
+def test_a_run_without_workers_has_none_to_lose() -> None:
+    with Process(start_and_wait, ["sleep", "60"], False) as command:
+        command.stdout.readline()
+        _kill_children(command.pid, Path())
+        assert command.stdout.readline() == "over\n"
+        with pytest.raises(ProcessLookupError):
+            _kill_children(command.pid, Path())
