@@ -90,12 +90,12 @@ async def langgraph(question: str, url: str, key: str) -> str:
 async def pydantic_ai(question: str, url: str, key: str) -> str:
     """An agent of pydantic-ai."""
     from pydantic_ai import Agent, UsageLimits
-    from pydantic_ai.exceptions import AgentRunError
+    from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
     agent = Agent(OpenAIChatModel("policy", provider=OpenAIProvider(base_url=url, api_key=key)), tools=[search])
-    with contextlib.suppress(AgentRunError):
+    with contextlib.suppress(UnexpectedModelBehavior, UsageLimitExceeded):  # no errors of its client: they are raised
         return str((await agent.run(question, usage_limits=UsageLimits(request_limit=TURNS))).output)
     return ""
 

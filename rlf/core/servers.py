@@ -214,7 +214,8 @@ def client_context(file: Path) -> ssl.SSLContext:
     return context
 
 
-_BACKLOG = 1024
+BACKLOG = 1024
+"""Connections that wait to be taken. Who has a server listen anew says it again: 128 are the libraries' own."""
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -224,7 +225,7 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
@@ -271,7 +272,7 @@ async def serve_app(app: web.Application, listener: socket.socket, tell: Callabl
     await runner.setup()
     with stopping(stopped.set):
         try:
-            await web.SockSite(runner, listener).start()
+            await web.SockSite(runner, listener, backlog=BACKLOG).start()
             tell(url_of(listener))
             await stopped.wait()
         finally:

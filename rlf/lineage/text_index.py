@@ -107,7 +107,8 @@ class TextIndex:
 def all_text(stored: StoredTrajectory) -> str:
     """The texts of a trajectory: messages, turns and results."""
     trajectory = stored.scored.trajectory
-    parts = [message.content for message in trajectory.task.messages]
+    asked = (trajectory.task.messages, *(turn.asked for turn in trajectory.turns))
+    parts = [message.content for messages in asked for message in messages]
     parts += [turn.text for turn in trajectory.turns]
     parts += [record.result.text for record in trajectory.calls]
     return "\n".join(parts)

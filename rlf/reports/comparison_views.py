@@ -16,7 +16,6 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from rlf.lineage.records import StoredTrajectory
 from rlf.reports.arms import Arm
 from rlf.reports.comparison import (
     Comparison,
@@ -319,17 +318,14 @@ def _show_curves_of(arm: Arm, name: str) -> Iterator[Text]:
 
 
 def _show_example(example: ComparisonExample, openings: Mapping[str, ReadOpening]) -> RenderableType:
-    sides = ((example.left_letter, example.left), (example.right_letter, example.right))
-    pair = Table.grid(padding=(0, 1), expand=True)
-    for _ in sides:
+    pair, panels = Table.grid(padding=(0, 1), expand=True), list[Panel]()
+    for letter, stored in ((example.left_letter, example.left), (example.right_letter, example.right)):
+        opening = openings.get(letter, no_opening)(stored.scored.trajectory)
+        view = trajectory_view(stored.scored, _EXAMPLE_LINES, opening=opening)
+        panels.append(Panel(view, title=letter, title_align="left", border_style="dim"))
         pair.add_column(ratio=1)
-    pair.add_row(*(_show_panel(letter, stored, openings.get(letter, no_opening)) for letter, stored in sides))
+    pair.add_row(*panels)
     return pair
-
-
-def _show_panel(letter: str, stored: StoredTrajectory, opening: ReadOpening) -> Panel:
-    view = trajectory_view(stored.scored, _EXAMPLE_LINES, opening=opening(stored.scored.trajectory))
-    return Panel(view, title=letter, title_align="left", border_style="dim")
 
 
 # A comparison as one self-contained page: verdicts, results, curves, questions, and what the arms are made of.
@@ -381,7 +377,17 @@ def page_values(
         openings: Reads what an arm's policy saw before the question, by the arm's letter.
     """
     tables = sheets(found)
-    flips = [_make_flip(example, openings or {}) for example in first_of_each(examples, _MAX_FLIPS)]
+    flips = [
+        _Flip(
+            example.right_letter,
+            example.task_id,
+            example.right.summary.kind or "",
+            question_of(example),
+            (example.right.summary.success or 0.0) > (example.left.summary.success or 0.0),
+            pair_of(example, openings or {}),
+        )
+        for example in first_of_each(examples, _MAX_FLIPS)
+    ]
     num_flips = sum(len(contrast.flips) for contrast in found.contrasts if contrast is not None)
     return {
         "title": title_of(found),
@@ -397,17 +403,6 @@ def page_values(
         "questions_note": "a mark for each question, by the first runs of the arms at their last evaluation",
         "flips_note": f"{len(flips)} of {num_flips}, those that an arm lost first",
     }
-
-
-def _make_flip(example: ComparisonExample, openings: Mapping[str, ReadOpening]) -> _Flip:
-    return _Flip(
-        example.right_letter,
-        example.task_id,
-        example.right.summary.kind or "",
-        question_of(example),
-        (example.right.summary.success or 0.0) > (example.left.summary.success or 0.0),
-        pair_of(example, openings),
-    )
 
 
 # Every curve of arms as CSV, one value a line, for tools of the reader's own.

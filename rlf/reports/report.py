@@ -191,14 +191,10 @@ def report_view(report: Report, options: str = "", opening: ReadOpening = no_ope
 
 def status_words(run: Run) -> str:
     """`finished at step 40, took 0:52`, and what went wrong where something did."""
-    words = f"{run.status} at step {run.last_step}, took {duration(run_elapsed_s(run))}"
+    words = f"{run.status} at step {run.last_step}, took "
+    words += duration(elapsed_s(run.record.started, run.finished, run.status, run.idle_s))
     gone = ", its process is gone" if run.process_gone else ""
     return f"{words}{gone}" if run.error is None else f"{words}{gone}\n{run.error}"
-
-
-def run_elapsed_s(run: Run) -> float | None:
-    """Seconds that a run took, or takes so far; None where its end is not known."""
-    return elapsed_s(run.record.started, run.finished, run.status, run.idle_s)
 
 
 def _show_origin(run: Run, options: str) -> Iterator[tuple[str, Text]]:

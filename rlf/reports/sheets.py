@@ -274,9 +274,5 @@ def _squeeze_values(values: Sequence[float], width: int) -> list[float]:
     if len(values) <= width:
         return list(values)
     edges = [len(values) * i // width for i in range(width + 1)]
-    return [_mean_of_finite(values[start:end]) for start, end in pairwise(edges)]
-
-
-def _mean_of_finite(values: Sequence[float]) -> float:
-    finite = [value for value in values if math.isfinite(value)]
-    return sum(value / len(finite) for value in finite) if finite else math.nan
+    parts = ([value for value in values[start:end] if math.isfinite(value)] for start, end in pairwise(edges))
+    return [sum(value / len(part) for value in part) if part else math.nan for part in parts]

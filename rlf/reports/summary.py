@@ -157,15 +157,6 @@ def gained_pair(changes: Sequence[EvaluationChange]) -> Pair | None:
     return None
 
 
-def read_example(reader: Reader, run_id: str, pair: Pair) -> GainedQuestion:
-    """Both trajectories of a pair, whole."""
-    before, after = (
-        reader.trajectory(run_id, k=summary.k, step=summary.step, phase=summary.phase)
-        for summary in (pair.before, pair.after)
-    )
-    return GainedQuestion(before, after)
-
-
 def pairs(change: EvaluationChange) -> list[Pair]:
     """The first samples of every question that was scored both times."""
     if change.after is None:
@@ -211,7 +202,10 @@ def read_summary(reader: Reader, run_id: str) -> Summary:
 def summarize(reader: Reader, run_id: str, changes: tuple[EvaluationChange, ...]) -> Summary:
     """The summary of a run whose changes are read already."""
     pair = gained_pair(changes)
-    return Summary(run_id, changes, None if pair is None else read_example(reader, run_id, pair))
+    if pair is None:
+        return Summary(run_id, changes, None)
+    whole = (reader.trajectory(run_id, k=one.k, step=one.step, phase=one.phase) for one in (pair.before, pair.after))
+    return Summary(run_id, changes, GainedQuestion(*whole))
 
 
 def summary_view(
@@ -244,8 +238,16 @@ def change_view(summary: Summary, verdict: str = "") -> RenderableType:
 
 def example_parts(summary: Summary, options: str, opening: ReadOpening) -> Iterator[RenderableType]:
     """One question before and after, turn by turn; nothing where none was gained."""
-    if summary.example is not None:
-        yield from _show_first_example(summary.example, f"rlf runs show {summary.run_id}{options}", opening)
+    if summary.example is None:
+        return
+    ends = (("one held-out question, before", summary.example.before), ("the same, after", summary.example.after))
+    for title, stored in ends:
+        place = f"--phase {stored.summary.phase} --step {stored.summary.step} --trajectory {stored.summary.k}"
+        yield Text()
+        yield Rule(Text(title, "bold"), align="left", style="dim")
+        yield trajectory_view(stored.scored, _EXAMPLE_LINES, opening=opening(stored.scored.trajectory))
+        yield Text(f"rlf runs show {summary.run_id}{options} {place}", style="dim", no_wrap=True, overflow="ignore")
+    yield legend()
 
 
 def change_sheet(changes: Sequence[EvaluationChange]) -> Sheet:
@@ -328,13 +330,3 @@ def _shift_words(shift: ScoreShift, num_modes: int, num_looks: int) -> str:
     several = f" by Holm over {num_modes} modes" if num_modes > 1 else ""
     looks = f" at {counted(num_looks, 'look')} of a run that did not finish" if num_looks else ""
     return f"{words}, {p_value(found.p_adjusted)}{several}{looks})"
-
-
-def _show_first_example(example: GainedQuestion, command: str, opening: ReadOpening) -> Iterator[RenderableType]:
-    for title, stored in (("one held-out question, before", example.before), ("the same, after", example.after)):
-        place = f"--phase {stored.summary.phase} --step {stored.summary.step} --trajectory {stored.summary.k}"
-        yield Text()
-        yield Rule(Text(title, "bold"), align="left", style="dim")
-        yield trajectory_view(stored.scored, _EXAMPLE_LINES, opening=opening(stored.scored.trajectory))
-        yield Text(f"{command} {place}", style="dim", no_wrap=True, overflow="ignore")
-    yield legend()

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from rlf.reports.sheets import Margin, counted, decimal, dollars, label_grid, latency, visible
 from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
+from rlf.types.task import Message
 from rlf.types.tool import Outcome, ToolResult
-from rlf.types.trajectory import CallRecord, ParseFailure, Trajectory, Turn
+from rlf.types.trajectory import CallRecord, Trajectory, Turn
 
 SAMPLED_MARK = "▌ "
 FED_MARK = "┊ "
@@ -71,19 +72,16 @@ def _list_rows(
 ) -> Iterator[tuple[str, RenderableType]]:
     """Every row after the opening, which holds the system message where there is one."""
     trajectory = scored.trajectory
-    for message in trajectory.task.messages:
-        if message.role == "system" and not with_system:
-            continue
-        text = Text(visible(message.content), style=_PROMPT_STYLE, overflow="fold")
-        yield message.role[:_LABEL_WIDTH], Margin(text, FED_MARK, _PROMPT_STYLE, max_lines)
+    begins = trajectory.messages
+    yield from _show_asked((one for one in begins if with_system or one.role != "system"), max_lines)
     world = trajectory.world
-    if world is not None and world.observation is not None:
-        text = Text(visible(world.observation), style=_PROMPT_STYLE, overflow="fold")
-        yield "world", Margin(text, FED_MARK, _PROMPT_STYLE, max_lines)
+    if world is not None and world.observation is not None and begins is trajectory.task.messages:
+        yield from _show_asked([Message("world", world.observation)], max_lines)
     links = show_links(trajectory)
     for number, turn in enumerate(trajectory.turns, start=1):
         if links[number - 1]:
             yield "", Text(links[number - 1], style="dim")
+        yield from _show_asked(turn.asked if number > 1 else (), max_lines)
         yield f"turn {number}", Margin(sampled[number - 1], SAMPLED_MARK, _SAMPLED_STYLE, max_lines)
         yield from _rows_after(turn, max_lines)
         yield from _of_world(turn, max_lines)
@@ -96,6 +94,12 @@ def _list_rows(
         yield "gold", Text(visible(_to_text(trajectory.task.answer)), overflow="fold")
     for place, score in enumerate(scored.scores):
         yield "" if place else "scores", _show_score(score)
+
+
+def _show_asked(messages: Iterable[Message], max_lines: int | None) -> Iterator[tuple[str, RenderableType]]:
+    for message in messages:
+        text = Text(visible(message.content), style=_PROMPT_STYLE, overflow="fold")
+        yield message.role[:_LABEL_WIDTH], Margin(text, FED_MARK, _PROMPT_STYLE, max_lines)
 
 
 def show_links(trajectory: Trajectory) -> list[str]:
@@ -132,7 +136,10 @@ def _rows_after(turn: Turn, max_lines: int | None) -> Iterator[tuple[str, Render
     label = "observation" if fed else "not seen"
     contents = [
         *(_render_call(record, fed, max_lines) for record in turn.calls),
-        *(_show_failure(failure) for failure in turn.failures),
+        *(
+            Group(Text(f"parse failure: {one.kind}", "red"), Text(visible(one.message), _FED_STYLE, overflow="fold"))
+            for one in turn.failures
+        ),
     ]
     for content in contents:
         yield label, Margin(content, FED_MARK, _FED_STYLE if fed else _PROMPT_STYLE, max_lines)
@@ -201,11 +208,6 @@ def _list_circumstances(record: CallRecord) -> Iterator[str]:
         yield f"cut from {counted(result.size_bytes, 'byte')}"
 
 
-def _show_failure(failure: ParseFailure) -> RenderableType:
-    head = Text(f"parse failure: {failure.kind}", style="red")
-    return Group(head, Text(visible(failure.message), style=_FED_STYLE, overflow="fold"))
-
-
 def _show_score(score: Score) -> Text:
     style = "yellow" if score.value is None else "bold"
     text = Text(visible(score.term), overflow="fold").append("  ")
@@ -248,6 +250,6 @@ def opening(trajectory: Trajectory, decode: Callable[[Sequence[int]], str]) -> s
     """
     end = trajectory.turns[0].start if trajectory.turns else len(trajectory.tokens)
     text = decode(trajectory.tokens[:end])
-    question = next((m.content.strip() for m in trajectory.task.messages if m.role != "system"), "")
+    question = next((m.content.strip() for m in trajectory.messages if m.role != "system"), "")
     found = text.rfind(question) if question else -1
     return (text if found < 0 else text[:found]).strip()

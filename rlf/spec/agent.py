@@ -40,7 +40,7 @@ class AgentFailure(StrEnum):
     TIMEOUT = "timeout"
     """It was not over in `timeout_s`, and was ended."""
     NO_CALL = "no_call"
-    """It ended without a call of the model."""
+    """It ended without a call of the model, as one does that catches errors of its client."""
     FLOOD = "flood"
     """It printed more than 16 MB."""
     BREAK = "break"

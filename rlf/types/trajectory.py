@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from rlf.core.plain_json import Jsonable
-from rlf.types.task import Task
+from rlf.types.task import Message, Task
 from rlf.types.tool import ToolCall, ToolResult
 from rlf.types.world import WorldRecord, WorldStep
 
@@ -150,6 +150,9 @@ class Turn:
     link: str = ""
     """Why an agent's call began a new context: `first`, or what kept it from continuing an earlier call. Empty where it
     continues one, and where rlf's own loop plays."""
+    asked: tuple[Message, ...] = ()
+    """What an agent sent before it: all of a new context, else what follows the call that it continues, without results
+    that stand with that call. Empty where rlf's own loop plays, and of a first turn that was asked the task itself."""
     versions: tuple[tuple[int, int], ...] = ()
     """The updates that the policy had seen: pairs of the first token and the number that holds from it on. Empty where
     rollouts and updates take turns, so that a step's number says it."""
@@ -189,6 +192,11 @@ class Trajectory(Jsonable):
     """Turns that it began with: they were played in another trajectory, which paid for them."""
     world: WorldRecord | None = None
     """What is kept of its world; None where there is none."""
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What its first turn was asked: the task's messages, or those that an agent sent in their place."""
+        return (self.turns[0].asked if self.turns else ()) or self.task.messages
 
     @property
     def stretches(self) -> list[tuple[int, int]]:

@@ -163,7 +163,8 @@ def candidate_of(scored: Scored, origin: Mapping[str, Any], chat: ChatFormat | N
     if fault:
         return Candidate(origin, None, fault, facts, columns)
     world = trajectory.world
-    messages = with_observation(trajectory.task.messages, None if world is None else world.observation)
+    given = with_observation(trajectory.task.messages, None if world is None else world.observation)
+    messages = trajectory.turns[0].asked or given
     turns = []
     for turn in trajectory.turns:
         content, thinking = _read_turn(turn.text, chat if trajectory.tokens else None)
@@ -186,6 +187,9 @@ def _find_fault(scored: Scored, chat: ChatFormat | None) -> str:
         return "a turn of it could not be read"
     if trajectory.stop is StopReason.LENGTH:
         return "its last turn was cut"
+    said = [message.role for message in trajectory.turns[0].asked if message.role not in ("system", "user")]
+    if said or any(turn.asked or turn.link not in ("", "first") for turn in trajectory.turns[1:]):
+        return "its agent said more than a question and the results of calls"
     if trajectory.images:
         return "it has images, which no demonstration holds"
     if trajectory.tokens and chat is None:

@@ -132,9 +132,11 @@ def _iterate_score_values(
 def _show_sample(scored: Scored, model: str) -> dict[str, Any]:
     """One trajectory as the values of inspect's `EvalSample`."""
     trajectory, task = scored.trajectory, scored.trajectory.task
-    messages = [{"role": message.role, "content": message.content} for message in task.messages]
+    messages = [{"role": message.role, "content": message.content} for message in trajectory.messages]
     said = [message for number, turn in enumerate(trajectory.turns) for message in _show_messages(turn, number, model)]
     answer = trajectory.answer or ""
+    reason = "max_tokens" if trajectory.stop is StopReason.LENGTH else "stop"
+    choice = {"message": {"role": "assistant", "content": answer, "source": "generate"}, "stop_reason": reason}
     usage = {"output_tokens": trajectory.num_sampled, "total_tokens": len(trajectory.tokens)}
     usage["input_tokens"] = usage["total_tokens"] - usage["output_tokens"]
     values: dict[str, Any] = {
@@ -143,7 +145,7 @@ def _show_sample(scored: Scored, model: str) -> dict[str, Any]:
         "input": messages,
         "target": _show_target(task.answer),
         "messages": [*messages, *said],
-        "output": {"model": model, "completion": answer, "choices": [_show_choice(answer, trajectory.stop)]},
+        "output": {"model": model, "completion": answer, "choices": [choice]},
         "scores": {
             score.term: {"value": score.value, "answer": answer, "explanation": score.reason or None}
             for score in scored.scores
@@ -174,6 +176,7 @@ def _show_messages(turn: Turn, number: int, model: str) -> Iterator[dict[str, An
         {"id": f"{number}-{place}", "function": record.call.name, "arguments": dict(record.call.arguments)}
         for place, record in enumerate(turn.calls)
     ]
+    yield from ({"role": message.role, "content": message.content} for message in turn.asked if number)
     yield {"role": "assistant", "content": turn.text, "tool_calls": calls or None, "model": model, "source": "generate"}
     for place, record in enumerate(turn.calls):
         message = {"role": "tool", "content": record.result.text, "tool_call_id": f"{number}-{place}"}
@@ -181,11 +184,6 @@ def _show_messages(turn: Turn, number: int, model: str) -> Iterator[dict[str, An
     wrong = [failure.message for failure in turn.failures if failure.kind is not FailureClass.TRUNCATED]
     if wrong and turn.observation_end > turn.end and not turn.calls:
         yield {"role": "user", "content": "\n".join(wrong)}
-
-
-def _show_choice(answer: str, stop: StopReason) -> dict[str, Any]:
-    reason = "max_tokens" if stop is StopReason.LENGTH else "stop"
-    return {"message": {"role": "assistant", "content": answer, "source": "generate"}, "stop_reason": reason}
 
 
 def _show_target(answer: Any) -> str | list[str]:

@@ -26,7 +26,7 @@ from rlf.apps.serve.openai import Chat, Completions
 from rlf.apps.serve.requests import Refusal, RequestTool, read_json, read_request, token_text
 from rlf.apps.serve.responses import Responses
 from rlf.core.kinds import StrictModel
-from rlf.core.servers import TlsCertificate, guard_visitors, server_context
+from rlf.core.servers import BACKLOG, TlsCertificate, guard_visitors, server_context
 from rlf.types.policy import Host
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ async def answering(server: Server, *listeners: socket.socket) -> AsyncIterator[
     try:
         context = server_context(server.certificate)
         for listener in listeners:
-            await web.SockSite(runner, listener, ssl_context=context).start()
+            await web.SockSite(runner, listener, ssl_context=context, backlog=BACKLOG).start()
         address, port = runner.addresses[0][:2]
         scheme = "http" if context is None else "https"
         yield f"{scheme}://{f'[{address}]' if ':' in address else address}:{port}/v1"

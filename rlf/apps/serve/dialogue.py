@@ -213,7 +213,11 @@ class Dialogue:
             return chat.prompt([Message(m["role"], m["content"], m.get("images", ())) for m in messages], tools)
         if any("images" in message for message in messages):
             raise ValueError("images stand in the first prompt, and in results of calls that continue it, alone")
-        written = [_with_sentinel(message, at) for at, message in enumerate(messages)]
+        # A sentinel stands in place of data in what the template is given.
+        written = [
+            {**message, "content": f"@@rlf:{at}@@"} if message["role"] in _DATA_ROLES else dict(message)
+            for at, message in enumerate(messages)
+        ]
         parts = _SENTINEL.split(self._render_text(written, tools))
         if [int(at) for at in parts[1::2]] != [at for at, m in enumerate(messages) if m["role"] in _DATA_ROLES]:
             raise ValueError("the model's chat template does not keep each of them, once and in order")
@@ -391,11 +395,6 @@ def _read_arguments(arguments: Any, where: str) -> dict[str, Any]:
 def _is_plain_question(message: Mapping[str, Any], *roles: str) -> bool:
     """Whether a message of one of the roles has a role, a content and images alone, as those of training."""
     return message["role"] in roles and message.keys() <= {"role", "content", "images"}
-
-
-def _with_sentinel(message: Mapping[str, Any], at: int) -> dict[str, Any]:
-    """A message as the template is given it: a sentinel in place of data."""
-    return {**message, "content": f"@@rlf:{at}@@" if message["role"] in _DATA_ROLES else message["content"]}
 
 
 def _in_order(turn: Mapping[str, Any], results: Messages) -> list[Mapping[str, Any]] | None:

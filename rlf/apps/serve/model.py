@@ -257,9 +257,7 @@ class ServedModel:
         return [derive_seed(seed, "choice", index) if index else seed for index in range(asked.n)]
 
 
-@lru_cache(maxsize=32)
-def _warn_once(words: str) -> None:
-    logger.warning("%s", words)
+_warn_once = lru_cache(maxsize=32)(partial(logger.warning, "%s"))
 
 
 async def _off_loop_if_large(num_chars: int, encode: Callable[[], _T]) -> _T:

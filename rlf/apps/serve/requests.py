@@ -431,7 +431,8 @@ def show_logprobs(
     def show(token: int, value: float) -> dict[str, Any]:
         data = list(token_bytes(tokenizer, token))
         text = f"token_id:{token}" if as_ids else token_text(tokenizer, token)
-        return {"token": text, "token_id": token, "logprob": _to_finite(value), "bytes": data}
+        finite = value if math.isfinite(value) else -9999.0  # JSON has no infinity; no probability is as small
+        return {"token": text, "token_id": token, "logprob": finite, "bytes": data}
 
     shown = []
     for token, value, top in zip(tokens, logprobs, tops, strict=True):
@@ -441,8 +442,3 @@ def show_logprobs(
         others = [show(other, scale * logprob + shift) for other, logprob in top.items()][:num_top]
         shown.append({**show(token, own), "top_logprobs": others})
     return shown
-
-
-def _to_finite(value: float) -> float:
-    """JSON has no infinity; no probability is as small."""
-    return value if math.isfinite(value) else -9999.0

@@ -160,7 +160,7 @@ def _trajectory_row(run_id: str, summary: TrajectorySummary, stored: StoredTraje
     trajectory = None if stored is None else stored.scored.trajectory
     return row | {
         **to_row(None if stored is None else stored.scored),
-        "messages": json.dumps([] if trajectory is None else [asdict(m) for m in trajectory.task.messages]),
+        "messages": json.dumps([] if trajectory is None else [asdict(m) for m in trajectory.messages]),
         "turns": json.dumps([] if trajectory is None else [turn.text for turn in trajectory.turns]),
     }
 

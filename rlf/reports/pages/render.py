@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -18,6 +18,7 @@ from rlf.reports.report import Report, origin_facts, shown_events, status_words,
 from rlf.reports.sheets import Sheet, decimal, visible
 from rlf.reports.summary import change_sheet, shift_lines, shifts
 from rlf.reports.trajectory import ReadOpening
+from rlf.types.task import Message
 from rlf.types.trajectory import Turn
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class TurnParts:
     """One turn."""
 
     number: int
+    before: tuple[Part, ...]
+    """What an agent sent since the turn that it continues, or in a new context."""
     sampled: str
     after: tuple[Part, ...]
 
@@ -119,14 +122,19 @@ class SidePair:
 def side(name: str, stored: StoredTrajectory, opening: str) -> Side:
     """A trajectory as parts; with an opening the system message is in it and not repeated."""
     trajectory, reward = stored.scored.trajectory, stored.summary.reward
-    messages = (m for m in trajectory.task.messages if not (opening and m.role == "system"))
+    messages = (m for m in trajectory.messages if not (opening and m.role == "system"))
     ended = f"{trajectory.stop}, {'unscorable' if reward is None else f'reward {decimal(reward)}'}"
     return Side(
         name,
         opening,
-        tuple(Part(message.role, message.content, True) for message in messages),
+        _parts_of(messages),
         tuple(
-            TurnParts(number, turn.text.removesuffix("\n") or "(no token)", tuple(_parts_after(turn)))
+            TurnParts(
+                number,
+                _parts_of(turn.asked if number > 1 else ()),
+                turn.text.removesuffix("\n") or "(no token)",
+                tuple(_parts_after(turn)),
+            )
             for number, turn in enumerate(trajectory.turns, start=1)
         ),
         ended if trajectory.error is None else f"{ended}: {trajectory.error}",
@@ -135,6 +143,10 @@ def side(name: str, stored: StoredTrajectory, opening: str) -> Side:
             for score in stored.scored.scores
         ),
     )
+
+
+def _parts_of(messages: Iterable[Message]) -> tuple[Part, ...]:
+    return tuple(Part(message.role, message.content, True) for message in messages)
 
 
 def _parts_after(turn: Turn) -> Iterator[Part]:
@@ -161,6 +173,8 @@ def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpe
     lines = [line for line in shift_lines(changes, shifts(changes)) if line not in verdict]
     courses = [ArmCurve("", [report.steps], [evaluations])]
     files = ((file.role, visible(file.path), file.sha256[:12]) for file in record.files)
+    ends = () if (found := report.summary.example) is None else (found.before, found.after)
+    sides = [side(f"step {one.summary.step}", one, opening(one.scored.trajectory)) for one in ends]
     return render(
         "run.html",
         title=f"{visible(record.name)} · {record.id}",
@@ -171,16 +185,7 @@ def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpe
         results=[*([change_sheet(changes)] if changes else []), *usage_sheets(report)],
         charts=list(map(draw, main_curves(courses))),
         more_charts=list(map(draw, further_curves(courses))),
-        example=_show_example_trajectory(report, opening),
+        example=beside(*sides) if sides else None,
         facts=list(origin_facts(report.run)),
         files=Sheet("files", "", ("role", "path", "sha256"), tuple(files)),
     )
-
-
-def _show_example_trajectory(report: Report, opening: ReadOpening) -> object:
-    found = report.summary.example
-    if found is None:
-        return None
-    sides = ((f"step {stored.summary.step}", stored) for stored in (found.before, found.after))
-    left, right = (side(name, stored, opening(stored.scored.trajectory)) for name, stored in sides)
-    return beside(left, right)

@@ -200,8 +200,9 @@ def gold_values(gold: str) -> dict[str, Any]:
 
 def transcript(trajectory: Trajectory) -> str:
     """The conversation, one JSON object a line, so that no text can look like the next message."""
-    lines = [{"role": message.role, "content": message.content} for message in trajectory.task.messages]
-    for turn in trajectory.turns:
+    lines = [{"role": message.role, "content": message.content} for message in trajectory.messages]
+    for number, turn in enumerate(trajectory.turns):
+        lines += [{"role": message.role, "content": message.content} for message in turn.asked if number]
         lines.append({"role": "assistant", "content": plain(turn.text)})
         lines += [{"role": "tool", "name": record.call.name, **_show_result(record)} for record in turn.calls]
     return "\n".join(map(_dump_message, lines))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlf.rollout.rollout import NOT_RUN, TokenRecord
+from rlf.types import task
 from rlf.types.policy import Sample
 from rlf.types.tool import Outcome, ToolCall, ToolResult
 from rlf.types.trajectory import CallRecord, ParseFailure, Turn
@@ -68,6 +69,15 @@ class Call:
         self.tokens = self.prompt + self.sample.tokens
         self.words = [_words(message) for message in self.messages]
 
+    @property
+    def asked(self) -> Iterator[task.Message]:
+        """What was said before it, without that of earlier calls and the results that stand with them."""
+        before = 0 if self.parent is None else len(self.parent.messages) + 1
+        known = () if self.parent is None else [result.text for result in self.parent.results.values()]
+        for message, (role, _, calls, _) in zip(self.messages[before:], self.words[before:], strict=True):
+            if role != "tool" or message["content"] not in known:
+                yield task.Message(role, "\n".join(filter(None, (message["content"], *calls))))
+
     def turn(self, start: int) -> Turn:
         """As a turn of a trajectory. Args: start: offset of its first sampled token."""
         calls = [
@@ -84,6 +94,7 @@ class Call:
             failures=self.failures,
             sample_s=self.sample_s,
             link=self.link,
+            asked=tuple(self.asked),
             versions=tuple(changes),
             world=self.world,
         )

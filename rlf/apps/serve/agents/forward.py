@@ -126,13 +126,14 @@ class ForwardedModel(SessionModel):
                 raise session.refuse_full(session.num_used)
             started = time.perf_counter()
             failures: tuple[ParseFailure, ...] = ()
+            choice = None if asked.tool_choice == "auto" else asked.tool_choice
             try:
                 completion = await player.pool.chat(
                     [{key: message[key] for key in _SENT if key in message} for message in asked.messages],
                     Caller(player.timeout_s, meter),
                     sampling=self._how(asked),
                     tools=[tool.model_dump(exclude_none=True) for tool in asked.tools],
-                    tool_choice=_choice(asked),
+                    tool_choice=choice.model_dump() if isinstance(choice, NamedTool) else choice,
                     response_format=asked.response_format,
                 )
                 if asked.offered:
@@ -198,13 +199,6 @@ class ForwardedModel(SessionModel):
                 "extra": ours.extra | extra,
             }
         )
-
-
-def _choice(asked: ChatRequest) -> str | Mapping[str, Any] | None:
-    choice = asked.tool_choice
-    if isinstance(choice, NamedTool):
-        return choice.model_dump()
-    return choice if choice != "auto" else None
 
 
 def _show_images(message: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -305,7 +305,10 @@ class AgentPlayer:
         if session.fault is not None:
             raise session.fault
         if failure is None and not session.tree.calls:
-            failure, words = AgentFailure.NO_CALL, "it ended without a call of the model"
+            failure, words = (
+                AgentFailure.NO_CALL,
+                "it ended without a call of the model, or caught its client's errors",
+            )
         session.over.set()
         await session.close()
         session.step_world()

@@ -32,7 +32,7 @@ from rlf.chat import ChatFormat
 from rlf.core.errors import RlfError
 from rlf.core.text import describe
 from rlf.rollout.loop import Setting
-from rlf.rollout.rollout import Rollout
+from rlf.rollout.rollout import Rollout, with_observation
 from rlf.spec.agent import AgentFailure, AgentSpec, OnBreak
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling, Watch
 from rlf.types.tool import ToolCall, ToolResult
@@ -179,7 +179,8 @@ class Session:
         found = attempt.samples.get(index)
         if found is None or (found.done() and (found.cancelled() or found.exception() is not None)):
             found = asyncio.ensure_future(sample())
-            found.add_done_callback(_retrieve)
+            # Takes the error of a sample that no request waits for any more, which asyncio would report as lost.
+            found.add_done_callback(lambda done: done.cancelled() or done.exception())
             attempt.samples[index] = found
         try:
             # Shielded: a client that goes away loses its answer, not the sample, which its next request gets.
@@ -274,12 +275,16 @@ class Session:
     def trajectory(self, stop: StopReason, answer: str | None, error: str | None, output: str = "") -> Trajectory:
         """What there is of it. Args: output: the end of what the agent printed."""
         record, turns = self.tree.write()
+        world, task = self.tools.world, self.rollout.task
+        given = with_observation(task.messages, None if world is None else world.record.observation)
         if not turns:
             record.observe(self.begin_record())
+        elif [(m.role, m.content) for m in turns[0].asked] == [(m.role, m.content) for m in given]:
+            turns[0] = replace(turns[0], asked=())
         state = {"calls": len(turns), "contexts": self.tree.num_rows, **self.counts}
         return Trajectory(
             id=self.rollout.id,
-            task=self.rollout.task,
+            task=task,
             sample_index=self.rollout.sample_index,
             tokens=record.tokens,
             action_mask=record.action_mask,
@@ -290,7 +295,7 @@ class Session:
             error=error,
             duration_s=time.perf_counter() - self._started,
             forks=tuple(record.forks),
-            images=self.tree.images if turns or not record.tokens else self.rollout.task.images,
+            images=self.tree.images if turns or not record.tokens else task.images,
             world=self._world_record(state | {"output": output}),
         )
 
@@ -328,12 +333,6 @@ class Session:
             sample.cancel()
         await asyncio.gather(*samples, return_exceptions=True)
         await self.tools.settle()
-
-
-def _retrieve(sample: asyncio.Future[Sample]) -> None:
-    """Takes the error of a sample that no request waits for any more, which asyncio would report as lost."""
-    if not sample.cancelled():
-        sample.exception()
 
 
 @dataclass(slots=True)

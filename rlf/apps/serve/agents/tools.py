@@ -102,15 +102,13 @@ class SessionTools:
         self._said = step if self._said is None else add_steps(self._said, step)
         return step.reply
 
-    def _take_all(self) -> WorldStep:
-        assert self.world is not None, "no world to take a step of"
+    def take_step(self) -> WorldStep | None:
+        """What was done to the world since the last step was taken; None without one."""
+        if self.world is None:
+            return None
         step, said = self.world.take_step(), self._said
         self._said = None
         return step if said is None else add_steps(said, step)
-
-    def take_step(self) -> WorldStep | None:
-        """What was done to the world since the last step was taken; None without one."""
-        return None if self.world is None else self._take_all()
 
     async def settle(self) -> None:
         """Ends the calls that are under way: nobody waits for them any more, and the world is to be scored."""

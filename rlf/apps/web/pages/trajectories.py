@@ -173,7 +173,7 @@ def show_trajectory(
         )
     trajectory = found.stored.scored.trajectory
     rewards = [member.reward for member in found.group if member.reward is not None]
-    system = next((message.content for message in trajectory.task.messages if message.role == "system"), "")
+    system = next((message.content for message in trajectory.messages if message.role == "system"), "")
     values = {
         "run": run,
         "found": found,

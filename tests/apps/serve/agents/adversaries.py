@@ -211,6 +211,15 @@ async def has_a_sub_agent(task: AgentTask, session: AgentSession) -> str:
     return str(message_of(await ask(session, [*task.messages, message, *results(message)]))["content"])
 
 
+async def asks_in_its_own_words(task: AgentTask, session: AgentSession) -> str:
+    """Its prompt is not the task's; it speaks in between, and asks another conversation at the end."""
+    asked = [SYSTEM, {"role": "user", "content": f"{len(task.prompt)} letters?"}]
+    message = message_of(await ask(session, asked))
+    said = await ask(session, [*asked, message, *results(message), {"role": "user", "content": "Surely?"}])
+    await ask(session, [*asked[1:], {"role": "user", "content": "Check: Paris"}])
+    return str(message_of(said)["content"])
+
+
 async def is_two_agents(task: AgentTask, session: AgentSession) -> str:
     """Two conversations take turns in one session."""
     one, other = [*task.messages], [SYSTEM, {"role": "user", "content": "Check the other agent."}]

@@ -90,6 +90,8 @@ def test_a_call_is_linked_by_its_words_as_it_is_by_its_tokens(name: str, script:
     trajectory, asked, usage = play(name, script)
     assert sorted(turn.link for turn in trajectory.turns) == sorted(wanted)
     assert (trajectory.stop, trajectory.answer, trajectory.tokens) == (StopReason.ANSWERED, "Paris", [])
+    others = [turn.asked for turn in trajectory.turns if turn.link == calls.OTHER_SYSTEM]
+    assert all(other[-1].content == "Summarise: Paris" for other in others)
     assert len(asked) == len(script) and usage["r0"]["prompt_tokens"] == 30 * len(script)
     roots = sum(link not in ("", calls.BRANCH) for link in wanted)
     assert trajectory.world is not None and trajectory.world.final_state is not None

@@ -22,6 +22,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from rich.console import Console
 
+from rlf.apps.demos.origins import candidate_of
 from rlf.apps.serve.agents import AgentServer, calls, programs
 from rlf.apps.serve.agents.programs import AgentSession
 from rlf.builtin.names import builtin_path
@@ -29,7 +30,10 @@ from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import open_format
 from rlf.core import RlfError
 from rlf.core.errors import CheckError
-from rlf.reports.trajectory import show_links, trajectory_view
+from rlf.lineage.text_index import all_text
+from rlf.reports.pages.render import render, side
+from rlf.reports.trajectory import opening, show_links, trajectory_view
+from rlf.rewards.judging.prompts import transcript
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout, RolloutLimits
 from rlf.rollout.scripted import ScriptedPolicy
@@ -39,6 +43,7 @@ from rlf.types import Message, StopReason, Task, Trajectory
 from rlf.types.events import Notice
 from rlf.types.policy import Sampling
 from rlf.types.score import Scored
+from rlf.types.written import read, write
 
 from . import adversaries
 
@@ -192,6 +197,32 @@ def test_a_trace_shows_what_each_call_continues(name: str, script: list[str], wa
     shown.print(trajectory_view(Scored(trajectory, (), 0.0, None)))
     text = shown.export_text()
     assert all(text.count(words) == wanted.count(words) for words in wanted if words)
+
+
+def test_what_is_shown_was_asked_by_the_agent_and_not_by_the_task() -> None:
+    trajectory, _ = play("asks_in_its_own_words", [CALL, ANSWER, ANSWER])
+    begin = Message("system", "Be brief."), Message("user", "11 letters?")
+    other = begin[1], Message("user", "Check: Paris")
+    assert [turn.asked for turn in trajectory.turns] == [begin, (Message("user", "Surely?"),), other]
+    assert opening(trajectory, CHAT.decode).endswith("<|im_start|>user")
+    scored = Scored(trajectory, (), 0.0, None)
+    assert read(Scored, write(scored)) == scored
+    stored: Any = SimpleNamespace(scored=scored, summary=SimpleNamespace(reward=0.0))
+    lines = map(json.loads, transcript(trajectory).splitlines())
+    turns = [line.get("content", "") + line.get("result", "") for line in lines]
+    page = render("turns.html", title="t", side=side("", stored, ""))
+    shown = Console(width=200, record=True, file=StringIO())
+    shown.print(trajectory_view(scored))
+    said = "Be brief.", "11 letters?", "Paris is here.", "Surely?", "Paris", "11 letters?", "Check: Paris", "Paris"
+    for text in (shown.export_text(), page, "\n".join(turns)):
+        assert "Which town?" not in text
+        place = 0
+        for words in said:
+            place = text.index(words, place)
+    assert "Which town?" in all_text(stored) and "Surely?" in all_text(stored)
+    assert "said more than a question" in candidate_of(scored, {}, CHAT, 0).fault
+    plain, _ = play("plain", [CALL, ANSWER])
+    assert [turn.asked for turn in plain.turns] == [(), ()], "the task itself, and what stands with the call"
 
 
 def test_results_stand_with_the_calls_that_they_answer_whatever_their_ids() -> None:
