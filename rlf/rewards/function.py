@@ -226,7 +226,7 @@ def weighted_sum(scores: Sequence[Score]) -> float | None:
     return reward if math.isfinite(reward) else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _TermResult:
     """Result of a term, before scale and clip."""
 
@@ -295,8 +295,9 @@ class _Asking:
 
     def _keep(self, term: Term, result: _TermResult, started: float) -> None:
         """Keeps a term's result, its words valid and bounded whatever they are."""
-        reason = clean(result.reason[:_MAX_KEPT_CHARS])
-        self.results[term.name] = replace(result, reason=reason, elapsed_s=perf_counter() - started)
+        result.reason = clean(result.reason[:_MAX_KEPT_CHARS])
+        result.elapsed_s = perf_counter() - started
+        self.results[term.name] = result
 
     def _make_scoring(self, term: Term) -> Scoring:
         return Scoring(self.step, {name: self.results[name].value for name in term.reads}, self.group_size)

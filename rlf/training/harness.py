@@ -159,7 +159,7 @@ class Harness:
         """
         faults = self.training_faults if sampling is self.training else self.evaluation_faults
         setting = Setting(policy, self.chat, self.tools, self.limits, sampling, self.handling, self.worlds, faults)
-        setting = replace(setting, **changes)
+        setting = replace(setting, **changes) if changes else setting
         return setting if self.agents is None else self.agents.player(setting, overrides=sampling is self.training)
 
     def setting(self, policy: Policy, sampling: Sampling) -> Setting:

@@ -15,17 +15,16 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from rlf.core.errors import RunError
 from rlf.rewards.term import Term
 from rlf.training.counting import SAMPLER, MissingRewardCause, counts, find_cause, term_name, tool_name, world_name
 from rlf.types.score import Scored, ScoreState
 from rlf.types.tool import Outcome
-from rlf.types.trajectory import CallRecord, Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +35,8 @@ _LAST_PAUSE_S = 30.0
 _MAX_ERROR_CHARS = 500
 _MOST_LOST, _MOST_LOST_TO_ONE = 1 / 2, 1 / 8
 """Share of a collection that may be left out, and of it to one cause that is down."""
+_Signs: TypeAlias = list[tuple[str, float]]
+"""Causes, each with when it answered or failed, by the monotonic clock."""
 _ANSWERS = frozenset({Outcome.OK, Outcome.TOOL_ERROR, Outcome.OUTPUT_REJECTED})
 """Outcomes that show a tool to be up."""
 
@@ -131,10 +132,11 @@ class Outages:
             began: when it began, by the monotonic clock: a call that ended before another failed shows nothing.
         """
         now = time.monotonic()
-        for name, after_s in _answers(scored):
-            self._note_answer(name, now if after_s is None else began + after_s)
-        for name, after_s in _failures(scored):
-            self._note_failure(name, now if after_s is None else began + after_s)
+        answered, failed = _tell_apart(scored, began, now)
+        for name, at in answered:
+            self._note_answer(name, at)
+        for name, at in failed:
+            self._note_failure(name, at)
 
     async def may_play_again(self, scored: Scored, tries: Tries, may_leave_out: MayLeaveOut) -> bool:
         """Whether a trajectory is to be played again; returns when it should be.
@@ -241,7 +243,7 @@ class Outages:
         """What broke more of a whole collection than it may lose; `note_now` has seen each of its trajectories."""
         causes = [(self._find_cause(item), item) for item in scored]
         passing = [(cause, item) for cause, item in causes if cause is not None and cause.may_pass]
-        answering = {name for item in scored for name, _ in _answers(item)}
+        answering = {name for item in scored for name, _ in _tell_apart(item, 0, 0)[0]}
         down = {cause.name for cause, _ in passing if self._service(cause.name).down_since is not None} - answering
         # What has a reward without a term is lost only where the term is down: else one that fails for some is dropped.
         passing = [(cause, item) for cause, item in passing if cause.name in down or find_cause(item) is not None]
@@ -344,42 +346,32 @@ class Outages:
         service.is_back.set()
 
 
-def _answers(scored: Scored) -> Iterator[tuple[str, float | None]]:
-    """The causes that answered a trajectory, and how long after its beginning; None where that was just now."""
-    if counts(scored):
-        yield SAMPLER, None
+def _tell_apart(scored: Scored, began: float, now: float) -> tuple[_Signs, _Signs]:
+    """What answered a trajectory and what failed it, each with when: now, or for a call by the times of its turns."""
+    answered: _Signs = [(SAMPLER, now)] if counts(scored) else []
+    failed: _Signs = []
     for score in scored.scores:
         if score.state is ScoreState.SCORED and (score.usage is None or score.usage.num_requests):
-            yield term_name(score.term), None
-    for after_s, record in _timed_calls(scored.trajectory):
-        if record.result.outcome in _ANSWERS and not record.result.cached:
-            yield tool_name(record.call.name), after_s
+            answered.append((term_name(score.term), now))
+        elif score.state.may_pass:
+            failed.append((term_name(score.term), now))
+    ended = began
+    for turn in scored.trajectory.turns:
+        ended += turn.sample_s + turn.tools_s
+        for record in turn.calls:
+            if record.result.outcome in _ANSWERS and not record.result.cached:
+                answered.append((tool_name(record.call.name), ended))
+            elif record.result.outcome.is_infrastructure:
+                failed.append((tool_name(record.call.name), ended))
     world = scored.trajectory.world
     if world is not None and world.failed is None:
-        yield world_name(world), None
-
-
-def _failures(scored: Scored) -> Iterator[tuple[str, float | None]]:
-    """The same of causes that failed it."""
-    for score in scored.scores:
-        if score.state.may_pass:
-            yield term_name(score.term), None
-    for after_s, record in _timed_calls(scored.trajectory):
-        if record.result.outcome.is_infrastructure:
-            yield tool_name(record.call.name), after_s
-    cause, world = find_cause(scored), scored.trajectory.world
+        answered.append((world_name(world), now))
+    cause = find_cause(scored) if scored.reward is None else None
     if cause is not None and cause.name in ((SAMPLER,) if world is None else (SAMPLER, world_name(world))):
-        yield cause.name, None
+        failed.append((cause.name, now))
+    return answered, failed
 
 
 def last_error(cause: MissingRewardCause) -> str:
     """One line of bounded length, since it is read back from a job's output."""
     return f"The last error: {' '.join(cause.error.split())[:_MAX_ERROR_CHARS] or 'none was given'}"
-
-
-def _timed_calls(trajectory: Trajectory) -> Iterator[tuple[float, CallRecord]]:
-    """Each call with how long after the trajectory's beginning it ended at the earliest, by the times of its turns."""
-    after_s = 0.0
-    for turn in trajectory.turns:
-        after_s += turn.sample_s + turn.tools_s
-        yield from ((after_s, record) for record in turn.calls)

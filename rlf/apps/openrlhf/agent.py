@@ -89,6 +89,8 @@ class Agent:
         self._evaluation = job.evaluation
         self._attempt = read_attempt(job)
         self._tally = tally
+        self._waits = any(term.is_droppable for term in self._spec.rewards)
+        """Whether what a trajectory counts is known only with its group, whose records are then written at its end."""
         self._groups: dict[int, Group] = {}
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
@@ -159,11 +161,6 @@ class Agent:
     async def close(self) -> None:
         """Closes tools, rewards and spool. OpenRLHF kills its actors instead: whatever is open must bear that."""
         await self._stack.aclose()
-
-    @property
-    def _waits(self) -> bool:
-        """Whether what a trajectory counts is known only with its group, whose records are then written at its end."""
-        return any(term.is_droppable for term in self._spec.rewards)
 
     async def _play_of_group(self, parts: _Parts, policy: EnginePolicy, row: JobRow) -> tuple[Scored, Group]:
         """Plays one sample of a row; one that does not count waits for the rest of its group, whose mean it gets."""

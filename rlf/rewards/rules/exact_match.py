@@ -34,10 +34,11 @@ class ExactMatch(Rule):
         if trajectory.answer is None:
             return Verdict(0.0, "no answer")
         answers = golds(trajectory.task.answer)
-        texts = [trajectory.answer]
-        if self.normalize is Normalization.TEXT:
-            texts.append(result_of(trajectory.answer))
-        if any(same(text, gold, self.normalize) for text in texts for gold in answers):
+        right = any(same(trajectory.answer, gold, self.normalize) for gold in answers)
+        if not right and self.normalize is Normalization.TEXT:
+            result = result_of(trajectory.answer)
+            right = any(same(result, gold, self.normalize) for gold in answers)
+        if right:
             return Verdict(1.0, "right")
         return Verdict(0.0, f"got {trajectory.answer[:80]!r}; expected {shown(answers)}")
 
