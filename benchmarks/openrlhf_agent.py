@@ -2,7 +2,8 @@
 
 Both play the same two turns (a call of the built-in search tool, an answer) with a sampler that answers at once. What
 is measured is everything but vLLM: prompt, parsing, call, reward, response, and on rlf's side limits, retries and the
-record of the trajectory. OpenRLHF's side is its MultiTurnAgentExecutor with the shortest agent for the same task.
+record of the trajectory; "no record" is rlf without it, since the other side makes none. OpenRLHF's side is its
+MultiTurnAgentExecutor with the shortest agent for the same task.
 Results of the tool come from a cache on both sides, or are waited for: 0.05 to 0.2 s, by the question. Batches of 128
 trajectories alternate in one process; the figures are medians, of CPU time and by the clock.
 
@@ -27,12 +28,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from rlf.apps.openrlhf.spool import SpoolWriter  # noqa: E402
 from rlf.builtin.encyclopedia.search import search  # noqa: E402
 from rlf.chat.encoding import encode_template, load_tokenizer  # noqa: E402
 from rlf.spec import load_spec  # noqa: E402
@@ -105,6 +108,10 @@ def shortest_agent(agents: Any, *, slow: bool) -> Any:
     return agents.MultiTurnAgentExecutor(Search)
 
 
+async def unrecorded(_: SpoolWriter, record: object) -> None:
+    """In place of `SpoolWriter.append`."""
+
+
 async def measure_batch(play: Callable[[int], Awaitable[Any]]) -> tuple[float, float]:
     """Milliseconds a trajectory, of CPU and by the clock, of one batch of `ROWS` groups played at once."""
     cpu, wall = time.process_time(), time.perf_counter()
@@ -144,10 +151,12 @@ async def measure(num_batches: int, folder: Path, *, slow: bool) -> None:
         responses = await asyncio.gather(peer(0), *(ours(0) for _ in range(SAMPLES)))
         assert [response["reward"] for response in responses] == [1.0] * (SAMPLES + 1)
         assert {len(response["action_ranges"]) for response in responses} == {2}
-        figures: dict[str, list[tuple[float, float]]] = {"rlf": [], "OpenRLHF": []}
+        figures: dict[str, list[tuple[float, float]]] = {"rlf": [], "no record": [], "OpenRLHF": []}
+        recorded = SpoolWriter.append
         for number in range(num_batches + 1):
-            for name, play in (("rlf", ours), ("OpenRLHF", peer)):
-                took = await measure_batch(play)
+            for name, play in zip(figures, (ours, ours, peer), strict=True):
+                with patch.object(SpoolWriter, "append", unrecorded if name == "no record" else recorded):
+                    took = await measure_batch(play)
                 if number:
                     figures[name].append(took)
     for place, what in enumerate(("of CPU", "by the clock")):
@@ -155,9 +164,10 @@ async def measure(num_batches: int, folder: Path, *, slow: bool) -> None:
         for name, values in columns.items():
             median = statistics.median(values)
             print(f"{name:>9}: {median:.3f} ms {what} a trajectory ({min(values):.3f} to {max(values):.3f})")
-        ratio = statistics.median(columns["rlf"]) / statistics.median(columns["OpenRLHF"])
-        pairs = [one / other for one, other in zip(*columns.values(), strict=True)]
-        print(f"    ratio: {ratio:.2f}, of pairs {statistics.median(pairs):.2f}")
+        theirs_ms = columns.pop("OpenRLHF")
+        for name, values in columns.items():
+            pairs = [one / other for one, other in zip(values, theirs_ms, strict=True)]
+            print(f"    {name} / OpenRLHF: {statistics.median(pairs):.2f}")
 
 
 if __name__ == "__main__":
