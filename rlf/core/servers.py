@@ -215,7 +215,7 @@ def client_context(file: Path) -> ssl.SSLContext:
 
 
 BACKLOG = 1024
-"""Connections that wait to be taken. Who has a server listen anew says it again: 128 are the libraries' own."""
+"""Connections that wait to be taken. It is lost where a server listens once more: 128 are the libraries' own."""
 
 
 def listening(host: str, port: int) -> socket.socket:

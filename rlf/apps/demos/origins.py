@@ -189,7 +189,7 @@ def _find_fault(scored: Scored, chat: ChatFormat | None) -> str:
         return "its last turn was cut"
     said = [message.role for message in trajectory.turns[0].asked if message.role not in ("system", "user")]
     if said or any(turn.asked or turn.link not in ("", "first") for turn in trajectory.turns[1:]):
-        return "its agent said more than a question and the results of calls"
+        return "its agent sent more than a question and the results of calls"
     if trajectory.images:
         return "it has images, which no demonstration holds"
     if trajectory.tokens and chat is None:

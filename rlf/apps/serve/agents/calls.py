@@ -71,7 +71,7 @@ class Call:
 
     @property
     def asked(self) -> Iterator[task.Message]:
-        """What was said before it, without that of earlier calls and the results that stand with them."""
+        """The messages before it, without those of earlier calls and the results that stand with them."""
         before = 0 if self.parent is None else len(self.parent.messages) + 1
         known = () if self.parent is None else [result.text for result in self.parent.results.values()]
         for message, (role, _, calls, _) in zip(self.messages[before:], self.words[before:], strict=True):
