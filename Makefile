@@ -32,7 +32,7 @@ test: $(TESTED)  ## Passes the tests, on several cores.
 	$(BIN)/python -m pytest $(WORKERS) --dist worksteal
 
 docs-test: $(TESTED)  ## Runs every command of the documentation's pages, one page after the other.
-	$(BIN)/python -m pytest -m docs -rP tests/test_pages.py
+	$(BIN)/python -m pytest -m docs -rP -o faulthandler_timeout=0 tests/test_pages.py
 
 installed: .venv/installed  ## Builds sdist and wheel, and tries rlf where no file of the repository is.
 	.ci/installed

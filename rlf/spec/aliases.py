@@ -178,13 +178,9 @@ def _put_move(root: Node, move: Move, faults: list[Fault]) -> Node:
     if not move.weak and plain(there) != plain(move.node):
         name = dotted(move.path)
         both = name if there.path == move.path else f"{dotted(there.path)}, which is {name} too,"
-        message = f"got {_show_node(move.node)}, but {both} says {_show_node(there)} at {there.place}; one value has "
+        message = f"got {show(plain(move.node))}, but {both} says {show(plain(there))} at {there.place}; one value has "
         faults.append(move.node.fault(f"{message}one name. Remove one of them."))
     return root
-
-
-def _show_node(node: Node) -> str:
-    return show(plain(node))
 
 
 def _with_child(node: Node, path: Sequence[str], child: Node, done: _Target = ()) -> Node:
@@ -212,9 +208,13 @@ def _without_foreign_sections(root: Node, faults: list[Fault]) -> Node:
     """Removes other libraries' sections; each key that they still hold is reported, not the section."""
     foreign = [key for key in root.mapping if key in _SECTIONS and isinstance(root.mapping[key].value, dict)]
     for section in foreign:
+        from rlf.core.mistakes import explain
+
         for path, node in walk(root.mapping[section], (section,)):
-            if not node.mapping:
-                faults.append(node.fault(unknown_key(path), at_key=True))
+            if not node.mapping and not any(isinstance(key, int) for key in path):
+                hint = explain("keys", f"RunSpec {dotted(path)}", value=show(plain(node)))
+                message = f"unknown key {path[-1]!r}: {hint[0]}" if hint else unknown_key(path)
+                faults.append(node.fault(message, at_key=True))
     return replace(root, value={key: child for key, child in root.mapping.items() if key not in foreign})
 
 

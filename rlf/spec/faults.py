@@ -27,7 +27,6 @@ from rlf.spec.nodes import (
     Key,
     KeyPath,
     Node,
-    boolean_for_number,
     dotted,
     find,
     missing,
@@ -116,8 +115,9 @@ def _make_fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Seque
     if errors[0]["type"] == "unknown_kind":
         meant = errors[0]["ctx"]["meant"]
         return node.fault(f"{own_words(errors[0])} Write {meant or 'one of these'}.")
-    example = filled_in(key, node, errors[0]["type"], _types_at(model, root, path), path in BARE_KINDS)
-    return node.fault(wrong_value(_show_value(root, path), errors, key, field_at(model, root, path), example))
+    field = field_at(model, root, path)
+    example = filled_in(key, node, errors[0]["type"], field, path in BARE_KINDS)
+    return node.fault(wrong_value(_show_value(root, path), errors, key, field, example))
 
 
 def _in_sections(root: Node, path: KeyPath) -> list[str]:
@@ -143,7 +143,8 @@ def _missing_fault(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
     kinds = known_kinds(model, root, path) or known_kinds(model, root, (*path, "kind"))
     where: tuple[Key, ...] = (*node.path, path[-1])
     # A kind that has a key of its name, where that key is there: `rule` beside `rule: exact_match`.
-    usual = value_at(LEAST, (*path, "kind")) or next((kind for kind in kinds if kind in node.mapping), None)
+    by_key = [known("kinds by key").get(key, key) for key in node.mapping]
+    usual = value_at(LEAST, (*path, "kind")) or next((kind for kind in by_key if kind in kinds), None)
     words = missing(path[-1], doc_at(model, root, path), kinds, usual)
     if path[-1] == "kind" and node.path[:1] == ("rewards",) and (rule := rule_of(node)):
         return Fault(node.place, dotted(node.path), f"got {show(plain(node))} without its kind. Write `{rule}`.")
@@ -166,12 +167,10 @@ def find_booleans(model: type[BaseModel], root: Node) -> Iterator[Fault]:
     """The faults of `true` and `false` where a number belongs, which pydantic takes for 1 and 0."""
     for path, node in walk(root):
         if isinstance(node.value, bool) and path:
-            field = field_at(model, root, path)
-            arms = (field.annotation, *get_args(field.annotation)) if field is not None else ()
+            arms = _types_at(model, root, path)
             if bool not in arms and (int in arms or float in arms):
-                number = "a whole number" if int in arms else "a number"
-                assert field is not None, f"no field for {path}"
-                yield node.fault(boolean_for_number(show(node.value), str(path[-1]), field, number))
+                kind = "int_type" if int in arms else "float_type"
+                yield _make_fault(model, root, path, [{"type": kind, "loc": path, "msg": "", "input": node.value}])
 
 
 # What the models know of the key at a path: its field, the keys and the kinds beside it.

@@ -6,19 +6,20 @@ Loaded where something is wrong.
 from __future__ import annotations
 
 import json
+import math
 import os.path
 import re
 from collections.abc import Callable, Iterator, Sequence
 from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from rlf.core import Fault, Place
 from rlf.core.files import FORBIDDEN, is_forbidden, shown_path
-from rlf.core.mistakes import explain, in_our_words
+from rlf.core.mistakes import explain, in_our_words, known
 from rlf.core.registry import close_names, kind_names
 from rlf.data.names import DATA_SUFFIXES
 from rlf.spec.nodes import OVERRIDE, Node, plain, walk
@@ -235,39 +236,27 @@ def openai_list(root: Node, shown: str) -> str | None:
 # A value of another shape than its key takes, in the shape that it takes.
 
 
-def filled_in(key: str, node: Node, error: str, types: list[Any], bare: bool) -> str | None:
+def filled_in(key: str, node: Node, error: str, field: FieldInfo | None, bare: bool) -> str | None:
     """`{path: builtin:tiny}` for `builtin:tiny`: what to write behind a key; None where that is not known.
 
     Args:
         error: the type of pydantic's error.
-        types: what the key takes.
         bare: whether the name of a kind alone is such a value.
     """
     value = plain(node)
     if any(each.written is not None for _, each in walk(node)):  # it may be secret
         return None
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], int | float):
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], int | float | (str if bare else int)):
         return _flow(value[0])
+    if field is not None and str(value).lower() in known("nothing") and (number := _for_nothing(key, value, field)):
+        return number
     if error.startswith(("int_", "float_")):
         return _as_number(key, value, error.startswith("int_"))
     if error in ("list_type", "tuple_type"):
         return _as_list(key, value)
-    if bare and isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
-        return value[0]
     if not isinstance(value, str) or not error.startswith(("model_", "dict_", "mapping_")):
         return None
-    models = [each for each in types if isinstance(each, type) and issubclass(each, BaseModel)]
-    return (models and _around(models[0], value)) or ((entry := nearly_an_entry(value)) and f"{{{entry}}}")
-
-
-def _around(model: type[BaseModel], value: str) -> str | None:
-    """The mapping with a text at the one key that must be there, where that is a path."""
-    needed = {name: field.annotation for name, field in model.model_fields.items() if field.is_required()}
-    name, kind = next(iter(needed.items()), ("", None))
-    if kind is str and name == "path":
-        return f"{{{name}: {_flow(value)}}}"
-    below = _around(kind, value) if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-    return below and f"{{{name}: {below}}}"
+    return (entry := nearly_an_entry(value)) and f"{{{entry}}}"
 
 
 _UNITS = {"": 1, "%": 0.01, "k": 1e3, "s": 1, "sec": 1, "ms": 1e-3, "m": 60, "min": 60, "h": 3600}
@@ -281,9 +270,24 @@ def _as_number(key: str, value: Any, whole: bool) -> str | None:
     return f"{number:.12g}" if number is not None and (number.is_integer() or not whole) else None
 
 
+def _for_nothing(key: str, value: Any, field: FieldInfo) -> str | None:
+    """What a key of a number takes for `never`, `off`, `unlimited` or -1; None where that is not known."""
+    if type(None) in get_args(field.annotation):
+        return "null"
+    usual = field.default
+    if type(usual) not in (int, float):
+        return None
+    is_bound = re.fullmatch(r"max_\w+|\w+_s|limit|failures|clip_\w+|top_p|top_entropy", key)
+    if usual == 0 or str(value) == "0" or is_bound is None:
+        return "0" if usual == 0 else None
+    most = min((getattr(each, "le", math.inf) for each in field.metadata), default=math.inf)
+    return f"{min(100 * usual, most):.12g}"  # what bounds nothing that is usual
+
+
 def rule_of(reward: Node) -> str | None:
     """What to write for a reward that is a rule with its weight, `exact_match: 1.0`; None for any other."""
-    found = _as_list("rewards", plain(reward)) if len(reward.mapping) == 1 else None
+    is_rule = len(reward.mapping) == 1 and reward.mapping.keys() <= set(kind_names("rlf.rewards.rules"))
+    found = _as_list("rewards", plain(reward)) if is_rule else None
     return found and found.removeprefix("[").removesuffix("]")
 
 

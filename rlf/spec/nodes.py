@@ -252,11 +252,6 @@ def wrong_value(
     return f"got {got}; expected {' or '.join(phrases)}.{example}"
 
 
-def boolean_for_number(got: str, key: str, field: FieldInfo, phrase: str) -> str:
-    """The sentence for `true` where a number is read."""
-    return f"got {got}; expected {phrase}. Write e.g. `{key}: {_default_value(field) or _EXAMPLES[phrase]}`."
-
-
 def own_words(error: ErrorDetails) -> str:
     """The message of a validator, which is complete."""
     cause = error.get("ctx", {}).get("error")

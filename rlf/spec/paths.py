@@ -243,8 +243,9 @@ def _resolve_path(node: Node, text: str, faults: list[Fault], *, is_data: bool) 
             faults.append(node.fault(message))
             return text
     if is_data and "://" in text:
-        message = f"got {show(text)}, an address; data is read from files and the Hugging Face Hub."
-        faults.append(node.fault(f"{message} Download it and write the file's path, or the name of a dataset."))
+        from rlf.core.mistakes import explain
+
+        faults += [node.fault(known[0]) for known in [explain("addresses", text, got=show(text))] if known]
         return text
     try:
         here = absolute(Path(text), node.folder)

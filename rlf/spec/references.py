@@ -71,5 +71,5 @@ def _explain_error(error: OmegaConfBaseException, text: str) -> str:
     if "Recursive interpolation" in message:
         return "it refers to itself, directly or through others. Write one of the values out."
     if isinstance(error, GrammarParseError):
-        return r"it is not closed or not well formed. Write ${key}, or \${ for the characters themselves."
+        return r"it is not closed, or no key alone; nothing is calculated. Write ${key}, or \${ for the characters."
     return f"{message}. Check it against OmegaConf's grammar."
