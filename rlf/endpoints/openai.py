@@ -112,23 +112,22 @@ def json_schema_format(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_answer(data: bytes) -> dict[str, Any]:
     """The mapping of an answer. Raises EndpointFailure for anything else."""
+    words = data[:_MAX_WORDS].decode("utf-8", "replace")
     try:
         answer: Any = clean_value(json.loads(data))
     except (ValueError, RecursionError) as fault:
-        raise unusable(
-            f"{len(data)} bytes that are not JSON: {data[:_MAX_WORDS].decode('utf-8', 'replace')}"
-        ) from fault
+        raise unusable(f"{len(data)} bytes that are not JSON: {words}") from fault
     if not isinstance(answer, dict):
-        raise unusable(f"a JSON {type(answer).__name__}")
+        raise unusable(f"a JSON {type(answer).__name__}: {words}")
     return answer
 
 
 def refuse_error(answer: Mapping[str, Any]) -> None:
-    """Raises EndpointFailure where an answer reports an error."""
+    """Raises EndpointFailure where an answer reports an error, which is no nonsense: it has no status."""
     error = answer.get("error")
     if error or answer.get("object") == "error":
         words = error.get("message") if isinstance(error, dict) else error or answer.get("message")
-        raise unusable(f"an error: {str(words)[:_MAX_WORDS]}")
+        raise EndpointFailure(Outcome.SERVICE_ERROR, f"the endpoint answered with an error: {str(words)[:_MAX_WORDS]}")
 
 
 def read_chat(answer: Mapping[str, Any], usage: Usage) -> Completion:
@@ -136,7 +135,7 @@ def read_chat(answer: Mapping[str, Any], usage: Usage) -> Completion:
     choice = _first_choice(answer)
     message = choice.get("message")
     if not isinstance(message, dict):
-        raise unusable("a choice without a message")
+        raise unusable(f"a choice without a message: {json.dumps(choice)[:_MAX_WORDS]}")
     logprobs = choice.get("logprobs") or {}
     thinking, text = split_thinking(_content_text(message.get("content")))
     completion = Completion(
@@ -184,13 +183,8 @@ def read_images(answer: Mapping[str, Any], usage: Usage) -> tuple[list[Image | s
 def _first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise unusable("no choices")
-    _check_lists(choices[0])
-    return choices[0]
-
-
-def _check_lists(choice: Mapping[str, Any]) -> None:
-    """Raises EndpointFailure for a choice in which something else stands where a list should."""
+        raise unusable(f"no choices: {json.dumps(answer)[:_MAX_WORDS]}")
+    choice: Mapping[str, Any] = choices[0]
     message, logprobs = choice.get("message"), choice.get("logprobs") or {}
     if not isinstance(logprobs, dict):
         raise unusable(f"logprobs that are a JSON {type(logprobs).__name__}")
@@ -198,6 +192,7 @@ def _check_lists(choice: Mapping[str, Any]) -> None:
     for name, value in {"tool_calls": calls, **logprobs}.items():
         if name in _LISTS and value and not isinstance(value, list):
             raise unusable(f"{name} that are a JSON {type(value).__name__}")
+    return choice
 
 
 _LISTS = frozenset({"tool_calls", "content"})

@@ -57,6 +57,8 @@ MAX_ANSWER_BYTES = 64_000_000
 """Of one answer, decompressed: some images as base64."""
 _MAX_ATTEMPTS = 4
 """Requests for one answer, when there is one endpoint; each further endpoint allows one more."""
+_MOST_UNUSABLE = 2 * _MAX_ATTEMPTS
+"""Answers that cannot be used, the first ones of all, after which what answers is taken for no model."""
 _FIRST_REST_S = 0.25
 """Rest after a first failure; it doubles with each further one."""
 _MAX_REST_S = 60.0
@@ -104,6 +106,10 @@ class _Deadline:
             yield
 
 
+class NoModelError(EndpointFailure):
+    """What answers at the endpoints has not given one answer that can be used: it is not worth waiting for."""
+
+
 class EndpointPool:
     """Asks whichever endpoint is best. Made outside of a loop or in it; serves one loop, and `close` ends it."""
 
@@ -112,6 +118,8 @@ class EndpointPool:
         assert specs, "a pool without endpoints"
         self._endpoints = [_Endpoint(spec) for spec in specs]
         self._random = random.Random(0)
+        self._num_unusable: int | None = 0
+        """Answers so far of which none could be used; None once there was one that could."""
 
     async def chat(
         self,
@@ -138,12 +146,8 @@ class EndpointPool:
             EndpointFailure: of the last attempt.
         """
         body: dict[str, Any] = {"messages": list(messages), **sampling.body()}
-        if tools:
-            body["tools"] = list(tools)
-        if tool_choice is not None:
-            body["tool_choice"] = tool_choice
-        if response_format is not None:
-            body["response_format"] = dict(response_format)
+        asked = {"tools": list(tools) or None, "tool_choice": tool_choice, "response_format": response_format}
+        body |= {key: value for key, value in asked.items() if value is not None}
         if top_logprobs is not None:
             body |= {"logprobs": True, "top_logprobs": top_logprobs}
         return (await self._ask_one("/chat/completions", body, read_chat, _Deadline(caller)))[1]
@@ -187,17 +191,26 @@ class EndpointPool:
                 break
             try:
                 with waiting_for(f"a request to {endpoint.spec.place}"):
-                    return endpoint, await endpoint.ask(path, body, read, deadline)
+                    answer = await endpoint.ask(path, body, read, deadline)
+                self._num_unusable = None
+                return endpoint, answer
             except _Resting:
                 continue
             except EndpointFailure as failure:
                 num_left -= 1
-                if failure.unit is not None:
+                if failure.unit is not None:  # the model's own, which said nothing
                     deadline.caller.meter.add({failure.unit: 1})
+                    self._num_unusable = None
                 if not failure.may_pass:
                     raise
+                if failure.status == 200 and self._num_unusable is not None:
+                    self._num_unusable += 1
                 last = failure
                 logger.debug("endpoint %s: %s", endpoint.spec.place, failure.text)
+        if last is not None and (self._num_unusable or 0) >= _MOST_UNUSABLE:
+            places = ", ".join(endpoint.spec.place for endpoint in self._endpoints)
+            text = f"none of {self._num_unusable} answers of {places} can be used, the last: {last.text}"
+            raise NoModelError(last.outcome, f"{text}. Correct `url`, or look at what runs there", status=last.status)
         best = min(self._endpoints, key=lambda endpoint: endpoint.rest_s)
         no_time = EndpointFailure(Outcome.TIMEOUT, "no time was left for a request to the endpoint")
         raise last or best.last_failure or no_time
@@ -284,9 +297,33 @@ class _Endpoint:
             return value
 
     async def check(self, deadline_s: float) -> EndpointFailure | None:
-        """Why the endpoint cannot be used."""
-        fault = await _endpoint_fault(self.client, self.spec, self._headers, deadline_s)
-        return None if fault is None else request_failure(fault, self.spec)
+        """Why the endpoint cannot be used; None for one that answers, even without a list of models.
+
+        Many hosts list their models to anybody, so that a list proves no key. Where it does not, a chat without
+        messages is asked for: a host judges the key before the body, and has nothing to answer. It is asked for too
+        where the list is no JSON, as of a web site that answers whatever it is asked with a page.
+        """
+
+        async def fault_of(request: HttpRequest) -> EndpointFailure | None:
+            try:
+                read_answer((await self.client.send(request, deadline_s=deadline_s)).body)
+            except EndpointFailure as failure:
+                return request_failure(failure, self.spec)
+            return None
+
+        listing = f"{self.spec.url}/models"
+        fault = await fault_of(HttpRequest("GET", listing, self._headers))
+        is_page = fault is not None and fault.status == 200
+        if fault is not None and not is_page and fault.status not in _NO_LIST | KEY_REFUSED:
+            return fault
+        if not self.spec.credentials and not is_page:
+            return fault if _refuses_key(fault) else None
+        if fault is None and _refuses_key(await fault_of(HttpRequest("GET", listing))):
+            return None
+        body = json.dumps({"model": self.spec.model, "messages": [], "max_tokens": 1}).encode()
+        address = f"{self.spec.url}/chat/completions"
+        fault = await fault_of(HttpRequest("POST", address, self._headers, body, repeatable=True))
+        return fault if _refuses_key(fault) or (is_page and fault is not None and fault.status == 200) else None
 
     async def _send_request(
         self, path: str, body: Mapping[str, Any], read: Reader[T], limit_s: float, caller: Caller
@@ -313,17 +350,13 @@ class _Endpoint:
                 reported = usage_of_error(failure.body)
             raise request_failure(failure, self.spec) from failure
         finally:
-            self._count_usage(reported, meter)
-
-    def _count_usage(self, reported: UsageReport, meter: Meter) -> None:
-        """Counts what an answer used up, where it says so."""
-        if not reported.is_known:
-            meter.add({"requests_without_usage": 1})
-            return
-        meter.add(self.spec.prices.of(reported).by_unit())
-        if reported.is_absurd:
-            meter.add({"absurd_usage": 1})
-            logger.warning("endpoint %s: it reports impossible usage; it is not counted", self.spec.place)
+            if reported.is_known:
+                meter.add(self.spec.prices.of(reported).by_unit())
+            else:
+                meter.add({"requests_without_usage": 1})
+            if reported.is_absurd:
+                meter.add({"absurd_usage": 1})
+                logger.warning("endpoint %s: it reports impossible usage; it is not counted", self.spec.place)
 
     async def fetch(self, drawn: Sequence[Image | str], limit_s: float) -> tuple[Image, ...]:
         """The files of an answer; those that are addresses are read, without the endpoint's key."""
@@ -390,35 +423,6 @@ class _Pace:
         begin = max(now, self.next_at)
         self._begun.append(begin)
         await asyncio.sleep(begin - now)
-
-
-async def _endpoint_fault(
-    client: HttpClient, spec: EndpointSpec, headers: Mapping[str, str], deadline_s: float
-) -> EndpointFailure | None:
-    """Why the endpoint cannot be used; None for one that answers, even without a list of models.
-
-    Many hosts list their models to anybody, so that a list proves no key. Where it does not, a chat without messages is
-    asked for: a host judges the key before the body, and has nothing to answer.
-    """
-
-    async def fault_of(request: HttpRequest) -> EndpointFailure | None:
-        try:
-            await client.send(request, deadline_s=deadline_s)
-        except EndpointFailure as failure:
-            return failure
-        return None
-
-    listing = f"{spec.url}/models"
-    fault = await fault_of(HttpRequest("GET", listing, headers))
-    if fault is not None and fault.status not in _NO_LIST | KEY_REFUSED:
-        return fault
-    if not spec.credentials:
-        return fault if _refuses_key(fault) else None
-    if fault is None and _refuses_key(await fault_of(HttpRequest("GET", listing))):
-        return None
-    body = json.dumps({"model": spec.model, "messages": [], "max_tokens": 1}).encode()
-    fault = await fault_of(HttpRequest("POST", f"{spec.url}/chat/completions", headers, body, repeatable=True))
-    return fault if _refuses_key(fault) else None
 
 
 def _refuses_key(fault: EndpointFailure | None) -> bool:

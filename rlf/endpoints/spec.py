@@ -103,18 +103,19 @@ def read_usage(answer: Mapping[str, Any]) -> UsageReport:
     ]
     found = [_read_count(value) for value in reported]
     prompt, completion, cached_tokens = found
-    cost = _read_cost(usage.get("cost"))
+    cost: Any = usage.get("cost")
+    cost_usd = float(cost) if type(cost) in (int, float) and 0 <= cost <= _MAX_COST_USD else None
     absurd = any(value is not None and number is None for value, number in zip(reported, found, strict=True))
-    absurd |= usage.get("cost") is not None and cost is None
+    absurd |= cost is not None and cost_usd is None
     too_many = (cached_tokens or 0) > (prompt or 0)
     return UsageReport(
         prompt_tokens=prompt or 0,
         completion_tokens=completion or 0,
         cached_tokens=0 if too_many else cached_tokens or 0,
-        cost_usd=cost,
+        cost_usd=cost_usd,
         num_images=num_images,
         is_absurd=absurd or too_many,
-        is_known=num_images > 0 or any(value is not None for value in (*reported, usage.get("cost"))),
+        is_known=num_images > 0 or any(value is not None for value in (*reported, cost)),
     )
 
 
@@ -129,17 +130,8 @@ def usage_of_error(body: bytes) -> UsageReport:
 
 def _read_count(value: Any) -> int | None:
     """A number of tokens; None for what is none. Some servers write whole numbers as floats."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if not 0 <= value <= _MAX_TOKENS or value != int(value):
-        return None
-    return int(value)
-
-
-def _read_cost(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value <= _MAX_COST_USD else None
+    is_count = type(value) in (int, float) and 0 <= value <= _MAX_TOKENS and value == int(value)
+    return int(value) if is_count else None
 
 
 _URL = re.compile(r"https?://[^/\s]+(/\S*)?")
@@ -334,7 +326,8 @@ def request_failure(failure: EndpointFailure, spec: EndpointSpec) -> EndpointFai
 
 def unusable(what: str) -> EndpointFailure:
     """The failure of an answer that arrived and cannot be used."""
-    return EndpointFailure(Outcome.SERVICE_ERROR, f"the endpoint answered with {what}", status=200)
+    shown = " ".join(what.split()).removesuffix(":")  # a page has many lines
+    return EndpointFailure(Outcome.SERVICE_ERROR, f"the endpoint answered with {shown}", status=200)
 
 
 def retry_after_s(header: str | None) -> float | None:

@@ -15,10 +15,11 @@ from typing import Any, Protocol
 
 from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY
 from rlf.chat.policy import ContextLimit, WhenFull
+from rlf.core import RunError
 from rlf.core.images import read_image_file
 from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall, image_part, text_part
-from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.endpoints.pool import Caller, EndpointPool, NoModelError
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
 from rlf.rollout.disturbed import Disturbed
 from rlf.rollout.rollout import (
@@ -291,7 +292,12 @@ class TextPlay:
         return None
 
     def _fail(self, failure: EndpointFailure, sample_s: float) -> StopReason:
-        """A model that says nothing has failed the task; a server that does not answer has not been tried."""
+        """A model that says nothing has failed the task; a server that does not answer has not been tried.
+
+        Raises RunError where what answers is no model's server.
+        """
+        if isinstance(failure, NoModelError):
+            raise RunError(f"the model's server: {failure.text}.") from failure
         if failure.unit not in (*NoAnswer,):
             self._error = f"the model's server: {failure.outcome}: {failure.text}"
             return StopReason.INFRA_FAILURE

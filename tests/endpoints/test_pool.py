@@ -17,7 +17,7 @@ from rlf.core import RlfError
 from rlf.core.meter import Meter
 from rlf.endpoints import pool as pool_module
 from rlf.endpoints.openai import Completion, image_part, text_part
-from rlf.endpoints.pool import Caller, EndpointPool
+from rlf.endpoints.pool import Caller, EndpointPool, NoModelError, open_pool
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, Prices, SamplingSpec, Usage
 from rlf.types import Image, Outcome
 from tests.endpoints.servers import Handler, closed_port, raw_serving, serving
@@ -103,6 +103,59 @@ def test_an_answer_that_is_none_is_asked_for_again(fault: tuple[int, Any, dict[s
 
 
 HELLO_ONCE: tuple[int, Any, dict[str, str]] = (200, HELLO, {})
+
+
+PAGE = "<!DOCTYPE html>\n<title>Welcome</title>"
+NONSENSE = [
+    (PAGE, f"{len(PAGE)} bytes that are not JSON: <!DOCTYPE html> <title>Welcome</title>"),
+    ('{"choices": [{"mess', '19 bytes that are not JSON: {"choices": [{"mess'),
+    ({"choices": []}, 'no choices: {"choices": []}'),
+    ({"choices": [{"text": "x"}]}, 'a choice without a message: {"text": "x"}'),
+    ([7], "a JSON list: [7]"),
+    ("", "0 bytes that are not JSON"),
+]
+
+
+@pytest.mark.parametrize(("body", "words"), NONSENSE)
+def test_what_gives_no_answer_of_a_model_at_all_is_called_so_with_its_words(
+    body: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_FIRST_REST_S", 0.01)
+    _, handler = scripted((200, body, {}))
+
+    async def story(pool: EndpointPool) -> None:
+        failures = await asyncio.gather(*(pool.chat(ASK, Caller(5)) for _ in range(2)), return_exceptions=True)
+        found = [failure for failure in failures if isinstance(failure, NoModelError)]
+        assert found and "none of 8 answers of http://127.0.0.1:" in found[-1].text and words in found[-1].text
+        assert all(isinstance(failure, EndpointFailure) for failure in failures)
+
+    with_pool(story, handler)
+
+
+def test_nonsense_after_an_answer_and_an_error_that_is_said_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_FIRST_REST_S", 0.001)
+
+    async def story(pool: EndpointPool) -> None:
+        failures = await asyncio.gather(*(pool.chat(ASK, Caller(5)) for _ in range(3)), return_exceptions=True)
+        assert not any(isinstance(failure, NoModelError) for failure in failures)
+
+    with_pool(story, scripted(HELLO_ONCE, (200, PAGE, {}))[1])
+    with_pool(story, scripted((200, {"error": "the engine is dead"}, {}))[1])
+
+
+def test_a_web_site_is_refused_when_a_pool_is_opened_and_a_list_of_models_that_is_none_is_not() -> None:
+    async def opened(say: Callable[[str], tuple[int, str]]) -> None:
+        async def answer(request: web.Request) -> web.Response:
+            status, text = say(request.method)
+            return web.Response(status=status, text=text, content_type="text/html")
+
+        async with serving(_=answer) as url:
+            await (await open_pool([EndpointSpec(url=f"{url}/v1", model="m")])).close()
+
+    with pytest.raises(RlfError, match=r"no endpoint can be used: http://127.*not JSON: <!DOCTYPE html> <title>Wel"):
+        asyncio.run(opened(lambda method: (200, PAGE)))
+    asyncio.run(opened(lambda method: (200, PAGE) if method == "GET" else (400, '{"error": "no messages"}')))
+    asyncio.run(opened(lambda method: (404, PAGE)))
 
 
 def test_a_dead_endpoint_a_cut_stream_and_an_error_body_are_typed() -> None:

@@ -70,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.judge.keys.append(self.headers["Authorization"])
         said = self.judge.say(body)
         if isinstance(said, Mapping) and "status" in said:
-            self._send(said["status"], {"error": {"message": "broken on purpose"}})
+            self._send(said["status"], said.get("body", {"error": {"message": "broken on purpose"}}))
         else:
             self._send(200, _answer({"text": said} if isinstance(said, str) else said))
 

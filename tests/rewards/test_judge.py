@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlf.core import RlfError
+from rlf.core import RlfError, RunError
 from rlf.rewards import RewardFunction, Term, TrajectoryFacts
 from rlf.rewards.judging import panel as cache
 from rlf.rollout.collect import rollout_metrics
@@ -223,6 +223,14 @@ def test_a_judge_that_is_not_there_is_reported_before_anything_is_scored() -> No
     absent = {"kind": "judge", "name": "good", "endpoints": [{"url": "http://127.0.0.1:9/v1", "model": "m"}]}
     with pytest.raises(RlfError, match=r"no endpoint can be used: http://127.0.0.1:9/v1"):
         asyncio.run(score_with([Term.model_validate(absent)], []))
+
+
+def test_a_judge_that_gives_no_answer_of_a_model_ends_the_scoring_in_place_of_being_waited_for() -> None:
+    with (
+        judging({"status": 200, "body": {"choices": []}}) as judge,
+        pytest.raises(RunError, match=r'judge judge-0: none of \d+ answers of http.*no choices: \{"choices": \[\]\}'),
+    ):
+        asyncio.run(score_with([term(judge)], [answer(str(n)) for n in range(4)]))
 
 
 def test_what_is_asked_twice_is_asked_once_and_costs_once() -> None:

@@ -7,8 +7,10 @@ import pytest
 
 from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY
 from rlf.chat.policy import ContextLimit
+from rlf.core import RunError
 from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, RequestedCall
+from rlf.endpoints.pool import NoModelError
 from rlf.endpoints.spec import SamplingSpec, Usage
 from rlf.rollout import Rollout, RolloutLimits
 from rlf.rollout.by_text import TextPlayer
@@ -132,3 +134,11 @@ def test_turns_in_a_row_without_a_valid_call_end_the_trajectory_of_a_model_behin
 
     trajectory = asyncio.run(playing_against(chat, Tools(), max_failed_turns=3))
     assert (len(trajectory.turns), trajectory.stop) == (3, StopReason.INVALID_CALLS)
+
+
+def test_what_is_no_models_server_ends_what_plays_with_it():
+    async def chat(*_, **__):
+        raise NoModelError(Outcome.SERVICE_ERROR, "none of 8 answers of http://h/v1 can be used", status=200)
+
+    with pytest.raises(RunError, match="the model's server: none of 8 answers"):
+        asyncio.run(playing_against(chat, Tools()))

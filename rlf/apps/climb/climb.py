@@ -204,7 +204,7 @@ class _Ladder:
         rung = self._evaluate("prompt", [file], self._overrides)
         if self._best is None or (rung.success or 0.0) >= (self._best.success or 0.0):
             self._files = [file]
-        return replace(rung, num_rollouts=found.num_rollouts)
+        return replace(rung, num_rollouts=found.num_rollouts, num_sampled=found.num_sampled)
 
     def _demonstrations(self) -> Rung:
         if (why := self.spec.engine.LACKS.get(Feature.DEMONSTRATIONS)) is not None:

@@ -30,7 +30,7 @@ from rlf.endpoints.spec import EndpointFailure, EndpointSpec
 from rlf.rollout.collect import collect
 from rlf.runs.players import open_text_players
 from rlf.runs.targets import Target, open_target
-from rlf.spec import write_back
+from rlf.spec import load_spec, write_back
 from rlf.training.counting import evaluation_rollout, has_answered
 from rlf.training.harness import Harness, Traffic, build_harness
 from rlf.types import Scored, Task, ToolCall, ToolDescription, ToolInvoker, ToolResult
@@ -64,6 +64,8 @@ class PromptResult(Jsonable):
     num_texts: int
     """Sets of texts that were tried on all validation tasks, the first included."""
     num_rollouts: int
+    num_sampled: int
+    """Tokens that the texts were tried with; 0 for a model behind a server, which keeps them to itself."""
     num_rewrites: int
     before: float
     """Mean reward of the first texts on the validation tasks, which no rewriting saw."""
@@ -146,6 +148,8 @@ class Adapter:
         self._first_system = target.spec.data.train.system
         self._tasks_by_system: dict[str, dict[str, Task]] = {}
         self.num_rollouts = 0
+        self.sampled = dict[str, int]()
+        """Tokens by what was played; the same again is read from what is kept."""
 
     @property
     def is_template(self) -> bool:
@@ -176,17 +180,20 @@ class Adapter:
             try:
                 tasks = self.tasks(candidate[SYSTEM])
             except SpecError as fault:  # a rewritten template that is none
-                found = {task: [0.0, {"Feedback": f"The text is no template: {fault}"}] for task in missing}
+                found = {task: [0.0, {"Feedback": f"The text is no template: {fault}"}, 0] for task in missing}
             else:
                 played = self._wait(self._play([tasks[task] for task in missing], candidate))
-                found = {item.trajectory.task.id: [item.reward, describe(item)] for item in played}
+                found = {
+                    one.trajectory.task.id: [one.reward, describe(one), one.trajectory.num_sampled] for one in played
+                }
             for task in missing:
                 self._kept.keep(f"{key} {task}", found[task])
         values = [self._kept.get(f"{key} {task}") for task in batch]
         self.num_rollouts += len(batch)
-        traces = [record for _, record in values]
+        self.sampled |= {f"{key} {task}": num for task, (_, _, num) in zip(batch, values, strict=True)}
+        traces = [record for _, record, _ in values]
         return import_module("gepa").EvaluationBatch(
-            batch, [float(score) for score, _ in values], traces if capture_traces else None
+            batch, [float(score) for score, _, _ in values], traces if capture_traces else None
         )
 
     async def _play(self, tasks: Sequence[Task], texts: Texts) -> list[Scored]:
@@ -282,18 +289,9 @@ def search(
     """
     if importlib.util.find_spec("gepa") is None:
         raise RlfError("prompt: the package gepa is not installed. Write `pip install 'rlf[prompt]'`.")
-    with (
-        open_target(None, files, overrides, runs_folder=runs_folder, endpoint=endpoint)
-        if endpoint
-        else open_target(_own_model(files, overrides), files, overrides, runs_folder=runs_folder) as target
-    ):
+    model = None if endpoint else load_spec(list(files), list(overrides)).spec.model.path
+    with open_target(model, files, overrides, runs_folder=runs_folder, endpoint=endpoint) as target:
         return asyncio.run(_search(target, options, writer, (files, file, runs_folder), notify))
-
-
-def _own_model(files: Sequence[Path], overrides: Sequence[str]) -> str:
-    from rlf.spec import load_spec
-
-    return load_spec(list(files), list(overrides)).spec.model.path
 
 
 async def _search(
@@ -310,7 +308,7 @@ async def _search(
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
     plan = None if target.plan is None else target.plan.plan_hash
-    key = hash_json([plan, target.name, writer.url, writer.model, options.num_tasks])[:12]
+    key = hash_json([plan, target.name, writer.url, writer.model, options.num_tasks, "tokens"])[:12]
     kept, traffic = _Kept(runs_folder / f"prompt-{key}.jsonl"), Traffic()
     pool = await open_pool([writer])
     try:
@@ -347,6 +345,7 @@ async def _search(
             target=target.name,
             num_texts=result.num_candidates,
             num_rollouts=adapter.num_rollouts,
+            num_sampled=sum(adapter.sampled.values()),
             num_rewrites=write.num,
             before=float(result.val_aggregate_scores[0]),
             after=float(result.val_aggregate_scores[result.best_idx]),

@@ -262,7 +262,7 @@ class Panel:
         return declared.model_copy(update={"seed": seed})
 
     async def _ask_model(self, model: str, question: Question, sampling: SamplingSpec) -> Reply | NoReply:
-        from rlf.endpoints.pool import Caller
+        from rlf.endpoints.pool import Caller, NoModelError
 
         meter = Meter(self._context.meter)
         try:
@@ -273,6 +273,8 @@ class Panel:
                 response_format=None if question.schema is None else json_schema_format("verdict", question.schema),
                 top_logprobs=_TOP_LOGPROBS if question.with_logprobs else None,
             )
+        except NoModelError as failure:  # to wait for it would be in vain
+            raise RunError(f"judge {model}: {failure.text}.") from failure
         except EndpointFailure as failure:
             return NoReply(f"{failure.outcome}: {failure.text}", _read_usage(meter, num_replies=0))
         return Reply(completion.text, completion.logprobs, _read_usage(meter, num_replies=1))

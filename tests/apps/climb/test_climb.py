@@ -109,13 +109,13 @@ def test_a_prompt_that_is_better_is_what_later_rungs_have(whole, tmp_path, monke
         file.parent.mkdir(exist_ok=True)
         texts = {"data": {part: {"system": "Search first."} for part in ("train", "eval")}}
         file.write_text(dump_yaml({"extends": [str(files[0])], **texts}))
-        return searching.PromptResult("search", "tiny", 2, 30, 1, 0.0, 0.5, {"system message": "x"}, file, 0.0)
+        return searching.PromptResult("search", "tiny", 2, 30, 400, 1, 0.0, 0.5, {"system message": "x"}, file, 0.0)
 
     monkeypatch.setattr(searching, "search", search)
     writer = EndpointSpec(url="http://127.0.0.1:9/v1", model="writer")
     done = up(FEW, tmp_path / "runs", replace(NEVER, writer=writer))
     base, prompt, shown, rewards = done.rungs
-    assert prompt.num_rollouts == 30 and prompt.run_id != base.run_id
+    assert (prompt.num_rollouts, prompt.num_sampled) == (30, 400) and prompt.run_id != base.run_id
     assert shown.run_id is None and "there are no demonstrations" in shown.words
     with open_reader(tmp_path / "runs") as reader:
         plan = reader.get_run(rewards.run_id or prompt.run_id).record.plan["spec"]
