@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlf.types import CallRecord, Trajectory
 
-__all__ = ["credit_turns", "reached"]
+__all__ = ["credit_turns", "reached", "right_doors"]
 
 
 def reached(trajectory: Trajectory) -> float:
@@ -26,6 +26,14 @@ def credit_turns(trajectory: Trajectory, *, subject: str, key: str) -> list[floa
     asked = "".join(trajectory.task.messages[-1].content.split()[1:2])
     credits_by_turn = ([_credit(record, asked, subject, key) for record in turn.calls] for turn in trajectory.turns)
     return [min((value for value in values if value is not None), default=None) for values in credits_by_turn]
+
+
+def right_doors(trajectory: Trajectory) -> list[float | None]:
+    """1 or 0 for each turn with a call that was answered, None for any other; a reward function for `stage: turn`.
+
+    A door of another vault than the question's is wrong.
+    """
+    return credit_turns(trajectory, subject="vault", key="is_right")
 
 
 def _credit(record: CallRecord, asked: str, subject: str, key: str) -> float | None:
