@@ -24,7 +24,8 @@ from typing import Any, NoReturn, TypeVar, cast
 from rlf.core.clocks import within
 from rlf.core.errors import RlfError, RunError
 from rlf.core.text import describe
-from rlf.processes.child import Channel, Child, describe_exit
+from rlf.processes.channel import Channel
+from rlf.processes.child import Child, describe_exit
 from rlf.processes.forking import MAX_ORDER_BYTES, die_with
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 

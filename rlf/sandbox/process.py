@@ -12,7 +12,8 @@ from time import perf_counter
 from typing import Any
 
 from rlf.core.clocks import Deadline, loop_timers
-from rlf.processes.child import Channel, describe_signal
+from rlf.processes.channel import Channel
+from rlf.processes.child import describe_signal
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 from rlf.sandbox.launch import GuestRequest, PythonAnswer, TableAnswer
 from rlf.sandbox.spec import Execution, Level, QueryRows, ResourceUsage, SandboxLimits, SandboxOutcome

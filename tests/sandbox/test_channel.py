@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlf.processes.child import Channel
+from rlf.processes.channel import Channel
 from rlf.sandbox.guest import wire
 from rlf.sandbox.guest.wire import BadFrame, Bounds
 

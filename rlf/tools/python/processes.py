@@ -26,7 +26,8 @@ from rlf.core.callables import load_callable, note_opened, opened_files
 from rlf.core.clocks import within
 from rlf.core.kinds import StrictModel
 from rlf.core.text import describe
-from rlf.processes.child import Channel, Child, describe_exit
+from rlf.processes.channel import Channel
+from rlf.processes.child import Child, describe_exit
 from rlf.processes.forking import die_with
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame, pack, read_frame, set_apart, write_all, write_head
 from rlf.tools.kind import CallContext, ToolRuntime
