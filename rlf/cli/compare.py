@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, HtmlFile, RunName, RunsFolder, runs_option
 from rlf.cli.completion import complete_run
-from rlf.cli.envelope import JsonLines, print_envelope, print_result
+from rlf.cli.envelope import print_envelope, print_result
 from rlf.cli.output import stdout_console, write_page
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
     from rlf.lineage.records import Run, StoredTrajectory
-    from rlf.runs.sink import RunInfo
-    from rlf.types.events import RunEvent
 
 
 def compare_runs(
@@ -83,38 +80,6 @@ def compare_runs(
         print(csv_text(found.arms) if as_csv else tex(found) if as_tex else found.markdown, end="")
     else:
         print_result("runs compare", found, as_json, lambda: comparison_view(found, examples, flips, openings))
-
-
-# Views of a run under way: one of live, plain and JSON, opened when the run is registered, closed whatever happens.
-
-EXIT_CODES = {"finished": 0, "interrupted": 130}
-"""By a run's status; 1 for any other."""
-
-
-class RunView(Protocol):
-    """An EventSink that gets the run's events first and is closed last."""
-
-    def open(self, info: RunInfo) -> RunView:
-        """Shows what is about to run."""
-
-    def __call__(self, event: RunEvent) -> None:
-        """Takes one event."""
-
-    def close(self) -> None:
-        """Restores the terminal. Safe to call when `open` never was, and twice."""
-
-
-def choose_view(console: Console, command: str, *, as_json: bool) -> RunView:
-    """Live on a terminal that can be redrawn, plain lines elsewhere, JSON lines on request."""
-    if as_json:
-        return JsonLines(command)
-    if console.is_terminal and not console.is_dumb_terminal:
-        from rlf.cli.live import LiveView
-
-        return LiveView(console)
-    from rlf.cli.live import PlainView
-
-    return PlainView(console)
 
 
 # `rlf trace`: one trajectory turn by turn, and which trajectories match.

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, Protocol
 
 import typer
 from rich.console import Console
@@ -24,8 +24,7 @@ from rlf.cli.arguments import (
     runs_option,
     split_arguments,
 )
-from rlf.cli.compare import EXIT_CODES, RunView, choose_view
-from rlf.cli.envelope import print_envelope, print_event, print_result
+from rlf.cli.envelope import JsonLines, print_envelope, print_event, print_result
 from rlf.cli.output import stdout_console
 from rlf.core.errors import RlfError, RunError, SpecError
 
@@ -33,6 +32,38 @@ if TYPE_CHECKING:
     from rlf.runs.sink import RunInfo, RunOutcome
     from rlf.runs.sweeps import Member, MemberOutcome, SweepOutcome
     from rlf.types.events import EventSink, RunEvent
+
+# Views of a run under way: one of live, plain and JSON, opened when the run is registered, closed whatever happens.
+
+EXIT_CODES = {"finished": 0, "interrupted": 130}
+"""By a run's status; 1 for any other."""
+
+
+class RunView(Protocol):
+    """An EventSink that gets the run's events first and is closed last."""
+
+    def open(self, info: RunInfo) -> RunView:
+        """Shows what is about to run."""
+
+    def __call__(self, event: RunEvent) -> None:
+        """Takes one event."""
+
+    def close(self) -> None:
+        """Restores the terminal. Safe to call when `open` never was, and twice."""
+
+
+def choose_view(console: Console, command: str, *, as_json: bool) -> RunView:
+    """Live on a terminal that can be redrawn, plain lines elsewhere, JSON lines on request."""
+    if as_json:
+        return JsonLines(command)
+    if console.is_terminal and not console.is_dumb_terminal:
+        from rlf.cli.live import LiveView
+
+        return LiveView(console)
+    from rlf.cli.live import PlainView
+
+    return PlainView(console)
+
 
 # Sweeps on the screen: a view for each member, one after the other, and a table at the end.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,23 +15,14 @@ from rlf.core.plain_json import Jsonable
 from rlf.core.process import machine_memory_bytes
 from rlf.engines.engine import engine_of
 from rlf.plan import Plan
-from rlf.plan.estimate import (
-    EngineReport,
-    GpuMemory,
-    Memory,
-    ModelShape,
-    Workload,
-    estimate_work,
-    lineage_part,
-    shape_of,
-)
+from rlf.plan.estimate import EngineReport, GpuMemory, Memory, Workload, estimate_work, lineage_part
 from rlf.plan.plan import Difference, PlannedValue, differences, planned_values
-from rlf.reports.paired import ASSUMED_SPREAD, Power, power_of, power_words, separable_difference
-from rlf.runs.plans import CheckedSpec, check_spec
-from rlf.spec import InputFile, RunSpec
-from rlf.spec.model_files import folder_on_disk, read_config, read_shapes
+from rlf.reports.paired import ASSUMED_SPREAD, Power, power_of, separable_difference
+from rlf.runs.opening import find_free_bytes, model_shape
+from rlf.runs.plans import check_spec
+from rlf.spec import InputFile
 from rlf.spec.models import WITHOUT_EFFECT
-from rlf.types.events import Notice, RunStatus
+from rlf.types.events import RunStatus
 
 # GB is 10^9 and GiB 2^30 bytes; without a unit a number would be ambiguous and is refused later.
 _SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>GiB|GB|MiB|MB)?", re.IGNORECASE)
@@ -151,15 +141,6 @@ class PlanDifference:
     differences: tuple[Difference, ...]
 
 
-def power_notices(checked: CheckedSpec) -> list[Notice]:
-    """The differences that a run's evaluations can show, known before it starts; none without evaluations."""
-    work = estimate_work(checked.plan.spec, checked.num_train_rows, checked.num_eval_rows)
-    if not work.num_evaluations:
-        return []
-    text = f"evaluations: {power_words(power_of(work.num_questions))}"
-    return [Notice("info", text, {"questions": work.num_questions})]
-
-
 def report_plan(
     files: Sequence[Path],
     overrides: Sequence[str],
@@ -181,7 +162,7 @@ def report_plan(
     gpu_bytes = None if gpu is None else parse_size(gpu)
     checked = check_spec(files, overrides, texts=texts)
     loaded, plan, spec = checked.loaded, checked.plan, checked.loaded.spec
-    shape, unknown = _model_shape(spec)
+    shape, unknown = model_shape(spec)
     taken = engine_of(spec).report(
         spec, shape, runs_folder / "RUN", gpu_bytes=gpu_bytes, num_eval_rows=checked.num_eval_rows
     )
@@ -212,35 +193,6 @@ def report_plan(
     )
 
 
-def check_room(spec: RunSpec, folder: Path) -> None:
-    """Holds what a run writes against the disk, before it starts. Its lineage, known by a bound alone, is left out.
-
-    Args:
-        folder: the run's; what it has written already needs no room again.
-
-    Raises:
-        RlfError: there is too little room.
-    """
-    shape, _ = _model_shape(spec)
-    taken = engine_of(spec).report(spec, shape, folder, gpu_bytes=None, num_eval_rows=0)
-    free_bytes = None if taken.disk_folder is None else find_free_bytes(taken.disk_folder)
-    if taken.disk is None or taken.disk_folder is None or free_bytes is None:
-        return
-    needed = taken.disk.total_bytes - sum(one.stat().st_size for one in taken.disk_folder.rglob("*") if one.is_file())
-    if needed > free_bytes:
-        parts = ", ".join(f"{part.name} {part.size_bytes / 1e9:.3g} GB" for part in taken.disk.parts)
-        raise RlfError(
-            f"{taken.disk_folder}: {free_bytes / 1e9:.3g} GB are free, and the run still writes up to "
-            f"{needed / 1e9:.3g} GB ({parts}). Make room, lower checkpoint.keep, or name another folder with --runs."
-        )
-
-
-def find_free_bytes(folder: Path) -> int | None:
-    """What a user may write where a folder is or will be; None where this machine does not see the disk."""
-    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
-    return None if there == Path(there.anchor) else shutil.disk_usage(there).free
-
-
 def compare_plans(left: Path, right: Path, overrides: Sequence[str]) -> PlanDifference:
     """Compares two specs, each with the same overrides."""
     one, other = check_spec([left], overrides), check_spec([right], overrides)
@@ -254,19 +206,6 @@ def parse_size(text: str) -> int:
     if match is None or not match["unit"]:
         raise RlfError(f"--gpu: got {text!r}; expected a size with its unit. Write e.g. `--gpu 24GB` or `--gpu 80GiB`.")
     return int(float(match["number"]) * _UNITS[match["unit"].lower()])
-
-
-def _model_shape(spec: RunSpec) -> tuple[ModelShape | None, str]:
-    """The model's sizes, or why they are not known."""
-    path = spec.model.path
-    folder = folder_on_disk(path)
-    if folder is None:
-        return None, f"{path} is not on this machine; it is fetched when the run starts"
-    tensors = read_shapes(folder)
-    if not tensors:
-        return None, f"{path} has no safetensors to read sizes from"
-    shape = shape_of(read_config(folder), tensors)
-    return shape, "" if shape is not None else f"the config.json of {path} is not that of a plain decoder"
 
 
 def _find_fit(taken: EngineReport, gpu: str | None, gpu_bytes: int | None) -> PlanningFit | None:

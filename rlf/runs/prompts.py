@@ -13,7 +13,7 @@ from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.core.text import clean
 from rlf.data import load_tasks
-from rlf.runs.certificates import certified
+from rlf.runs.opening import certified
 from rlf.runs.plans import check_spec
 from rlf.spec.model_files import model_location
 from rlf.types import Message, ToolDescription

@@ -35,10 +35,9 @@ from rlf.lineage.values import training_scores
 from rlf.plan import Plan, plan_to_json
 from rlf.plan.features import name_engines
 from rlf.reports.verdict import RunVerdict, VerdictKind, read_verdict, signal_so_far
-from rlf.runs.certificates import certificate_notice
 from rlf.runs.now import NowWriter
+from rlf.runs.opening import certificate_notice, check_room, power_notices
 from rlf.runs.place import check_runs_folder, open_lineage
-from rlf.runs.planning import check_room, power_notices
 from rlf.runs.plans import PlacedPlan, check_spec
 from rlf.runs.provenance import ReadFiles, code_patch, declared, hide_secrets, made_here, recorded_files
 from rlf.runs.restore import (

@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from rlf.cli.compare import choose_view
 from rlf.cli.envelope import JsonLines
 from rlf.cli.live import LiveView, PlainView, board
 from rlf.cli.output import Parts
+from rlf.cli.run import choose_view
 from rlf.core.process import configure
 from rlf.reports.progress import Progress
 from rlf.types import EvaluationFinished, Notice, RunEvent, RunFinished, RunStatus, StepFinished

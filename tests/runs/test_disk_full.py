@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rlf.cli.main import main
-from rlf.runs import planning
+from rlf.runs import opening
 from tests.runs.conftest import ROOT, SMALL
 
 from ..processes import Process
@@ -28,7 +28,7 @@ def _can_mount() -> bool:
 
 def run_in_a_small_disk(folder):
     print("planned run ended with", exit_code_of(*run_in(folder)), "and left", *Path(folder).glob("*/*"))
-    planning.find_free_bytes = lambda _: 10**9  # others fill the disk once the run has looked at it
+    opening.find_free_bytes = lambda _: 10**9  # others fill the disk once the run has looked at it
     run_and_resume(folder, lambda: subprocess.run(["mount", "-o", "remount,size=200m", folder], check=True))
 
 

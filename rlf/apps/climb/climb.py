@@ -23,8 +23,8 @@ from rlf.core.plain_json import Jsonable
 from rlf.endpoints.spec import EndpointSpec
 from rlf.lineage.records import TRAIN, RunLine, TrajectoryFilter
 from rlf.reports.evaluations import interval_of, success_by_task
+from rlf.runs.opening import power_notices
 from rlf.runs.place import open_reader
-from rlf.runs.planning import power_notices
 from rlf.runs.plans import check_spec
 from rlf.runs.start import resume, start
 from rlf.spec import RunSpec

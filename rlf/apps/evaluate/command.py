@@ -24,10 +24,10 @@ from rlf.cli.arguments import (
     runs_option,
     split_arguments,
 )
-from rlf.cli.compare import EXIT_CODES
 from rlf.cli.completion import complete_run
 from rlf.cli.envelope import print_event, print_result, print_run_event
 from rlf.cli.output import print_note, stdout_console, write_page
+from rlf.cli.run import EXIT_CODES
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:

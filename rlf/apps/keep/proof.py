@@ -285,7 +285,7 @@ class _Looks:
         )
 
     def _check_certificate(self) -> Sentence:
-        from rlf.runs.certificates import certified
+        from rlf.runs.opening import certified
         from rlf.training.harness import build_chat
 
         sentence = "The loss saw the sampled tokens alone."

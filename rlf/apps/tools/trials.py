@@ -18,7 +18,7 @@ from rlf.core.errors import CheckError
 from rlf.core.plain_json import Jsonable
 from rlf.core.text import clean, clean_value
 from rlf.python.tools import ToolPrompt
-from rlf.runs.certificates import format_name
+from rlf.runs.opening import format_name
 from rlf.runs.prompts import open_chat
 from rlf.tools.declaration import CacheSpec, ToolDeclaration
 from rlf.tools.execution.detached import DetachedTasks

@@ -224,7 +224,7 @@ def checkpoints_of(folder):
 
 
 def test_a_job_that_the_disk_does_not_hold_is_refused_before_it_starts(tmp_path, monkeypatch):
-    monkeypatch.setattr("rlf.runs.planning.find_free_bytes", lambda _: 10**6)
+    monkeypatch.setattr("rlf.runs.opening.find_free_bytes", lambda _: 10**6)
     with pytest.raises(RlfError, match=r"0\.001 GB are free, and the run still writes up to .* \(checkpoints: policy"):
         start(tmp_path)
     assert not list(tmp_path.glob("*/job"))

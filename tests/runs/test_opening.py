@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlf.runs.certificates import certificate_notice
+from rlf.runs.opening import certificate_notice
 from rlf.runs.prompts import open_chat
 
 

@@ -1,8 +1,12 @@
-"""Mask certificates of runs: played before the first step, kept beside the runs by the hash of all they depend on."""
+"""What is looked at before a run's first step: its mask certificate, the room on the disk, what its evaluations show.
+
+A certificate is played once, and kept beside the runs by the hash of all that it depends on.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -12,8 +16,14 @@ from typing import TYPE_CHECKING
 
 import rlf
 from rlf.core import hash_bytes, hash_json
+from rlf.core.errors import RlfError
 from rlf.core.files import write_whole
 from rlf.core.identity import hash_path, is_sealed
+from rlf.engines.engine import engine_of
+from rlf.plan.estimate import ModelShape, estimate_work, shape_of
+from rlf.reports.paired import power_of, power_words
+from rlf.runs.plans import CheckedSpec
+from rlf.spec.model_files import folder_on_disk, read_config, read_shapes
 from rlf.types.events import Notice
 
 if TYPE_CHECKING:
@@ -107,3 +117,54 @@ def _code_hash() -> str:
     root = Path(rlf.__file__).parent
     files = sorted(file for name in _SOURCES for file in (root / name).rglob("*.py"))
     return hash_json([hash_path(file) for file in files])
+
+
+def power_notices(checked: CheckedSpec) -> list[Notice]:
+    """The differences that a run's evaluations can show, known before it starts; none without evaluations."""
+    work = estimate_work(checked.plan.spec, checked.num_train_rows, checked.num_eval_rows)
+    if not work.num_evaluations:
+        return []
+    text = f"evaluations: {power_words(power_of(work.num_questions))}"
+    return [Notice("info", text, {"questions": work.num_questions})]
+
+
+def check_room(spec: RunSpec, folder: Path) -> None:
+    """Holds what a run writes against the disk, before it starts. Its lineage, known by a bound alone, is left out.
+
+    Args:
+        folder: the run's; what it has written already needs no room again.
+
+    Raises:
+        RlfError: there is too little room.
+    """
+    shape, _ = model_shape(spec)
+    taken = engine_of(spec).report(spec, shape, folder, gpu_bytes=None, num_eval_rows=0)
+    free_bytes = None if taken.disk_folder is None else find_free_bytes(taken.disk_folder)
+    if taken.disk is None or taken.disk_folder is None or free_bytes is None:
+        return
+    needed = taken.disk.total_bytes - sum(one.stat().st_size for one in taken.disk_folder.rglob("*") if one.is_file())
+    if needed > free_bytes:
+        parts = ", ".join(f"{part.name} {part.size_bytes / 1e9:.3g} GB" for part in taken.disk.parts)
+        raise RlfError(
+            f"{taken.disk_folder}: {free_bytes / 1e9:.3g} GB are free, and the run still writes up to "
+            f"{needed / 1e9:.3g} GB ({parts}). Make room, lower checkpoint.keep, or name another folder with --runs."
+        )
+
+
+def find_free_bytes(folder: Path) -> int | None:
+    """What a user may write where a folder is or will be; None where this machine does not see the disk."""
+    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
+    return None if there == Path(there.anchor) else shutil.disk_usage(there).free
+
+
+def model_shape(spec: RunSpec) -> tuple[ModelShape | None, str]:
+    """The model's sizes, or why they are not known."""
+    path = spec.model.path
+    folder = folder_on_disk(path)
+    if folder is None:
+        return None, f"{path} is not on this machine; it is fetched when the run starts"
+    tensors = read_shapes(folder)
+    if not tensors:
+        return None, f"{path} has no safetensors to read sizes from"
+    shape = shape_of(read_config(folder), tensors)
+    return shape, "" if shape is not None else f"the config.json of {path} is not that of a plain decoder"
