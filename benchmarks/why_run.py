@@ -21,7 +21,7 @@ import yaml
 from rlf.apps.evaluate.explain_run import explain_run
 from rlf.apps.evaluate.suspects import BreakKind
 from rlf.core.errors import RlfError
-from rlf.rollout.diagnosis import CauseKind
+from rlf.rollout.signal import CauseKind
 from rlf.runs.sink import RunInfo
 from rlf.runs.start import run
 from rlf.types import RunEvent, StepFinished

@@ -10,6 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -413,3 +414,18 @@ def template_of(tokenizer: PreTrainedTokenizerBase) -> str:
         ) from error
     assert isinstance(template, str), f"a chat template of type {type(template).__name__}"
     return template
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Counts of what was played and found right."""
+
+    format: str
+    num_turns: int
+    num_tokens: int
+    num_sampled: int
+    has_thinking: bool
+    has_parallel_calls: bool
+    checks: tuple[str, ...]
+    differences: tuple[str, ...]
+    """What the model's template would change in earlier turns, and `chat.history: keep` allows."""

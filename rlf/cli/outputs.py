@@ -95,7 +95,7 @@ _OUTPUTS: dict[str, str] = {
     "runs import": "apps.share.tables.ImportedRuns",
     "format show": "runs.prompts.ShownPrompt",
     "format parse": "chat.marks.ParsedTurn",
-    "format certify": "rollout.certificate.Certificate",
+    "format certify": "chat.format.Certificate",
     "tools list": "list[python.tools.Tool]",
     "tools show": "python.tools.Tool",
     "tools test": "list[apps.tools.trials.ToolTrial] | apps.tools.trials.CalledTool",

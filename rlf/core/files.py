@@ -24,6 +24,13 @@ from pathlib import Path
 
 from rlf.core.errors import RlfError, RunError
 
+DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+"""Of files that rows are read from, in the order that messages list them."""
+MIXTURE_SUFFIX = ".mix.yaml"
+"""Of a file that lists datasets."""
+TEMPLATE_SUFFIXES = (".jinja", ".jinja2", ".j2")
+"""Of a file that holds a template; any other text is the template itself."""
+
 # Paths that come from a database or an archive: checked before anything is read, written or deleted there.
 #
 # A database can come from a stranger. Its run ids become names of folders, and its rows name checkpoints; neither may

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.core import nearest
+from rlf.core.files import TEMPLATE_SUFFIXES
 from rlf.core.plain_json import NoJsonValue, read_json
 from rlf.data.files import Row
-from rlf.data.names import TEMPLATE_SUFFIXES
 
 if TYPE_CHECKING:
     import jinja2

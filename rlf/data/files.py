@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rlf.core import Fault, Place, SpecError
+from rlf.core.files import DATA_SUFFIXES
 from rlf.core.mistakes import explain, not_utf8
 from rlf.core.plain_json import HoldsBytes, NoJsonValue, json_value, parse_json, short_float
-from rlf.data.names import DATA_SUFFIXES
 
 # A row of a dataset with its place, and how faults of data are reported.
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from rlf.builtin.names import BUILTIN, builtin_path
+from rlf.core.files import MIXTURE_SUFFIX
 from rlf.core.identity import hash_json, read_note, remember, stamp_file
-from rlf.data.names import MIXTURE_SUFFIX
 from rlf.types import Task
 
 T = TypeVar("T")

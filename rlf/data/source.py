@@ -12,11 +12,11 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Place, SpecError, nearest
+from rlf.core.files import MIXTURE_SUFFIX
 from rlf.core.kinds import StrictModel
 from rlf.core.yaml_text import load_document
 from rlf.data.columns import cell
 from rlf.data.files import READERS, Row, fail, find_form, read_hub, read_values, shown_name
-from rlf.data.names import MIXTURE_SUFFIX
 
 # Several datasets as one, by weights: a `.mix.yaml` file that lists them.
 #

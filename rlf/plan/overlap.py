@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
-from rlf.core.files import shown_path
+from rlf.core.files import MIXTURE_SUFFIX, shown_path
 from rlf.data import recall
-from rlf.data.names import MIXTURE_SUFFIX
 from rlf.spec import LoadedSpec
 from rlf.spec.load import reads
 from rlf.spec.models import DataSource

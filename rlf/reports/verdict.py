@@ -18,7 +18,7 @@ from rlf.lineage.values import read_left_out
 from rlf.reports.evaluations import is_same, kind_words, missing_by_kind
 from rlf.reports.sheets import percent, visible
 from rlf.reports.summary import EvaluationChange, read_changes, shift_lines, shifts
-from rlf.rollout.diagnosis import Signal, step_signal
+from rlf.rollout.signal import Signal, step_signal
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from rlf.chat.encoding import markup_ids
 from rlf.chat.examples import NUM_SAMPLED_VARIANTS, example_call
-from rlf.chat.format import ChatFormat
+from rlf.chat.format import Certificate, ChatFormat
 from rlf.chat.history import ASKS, DROPS_THINKING, LEFT_OUT, SUMMARY, HistoryTurn, PlayedHistory
 from rlf.chat.policy import ContextLimit, HistoryPolicy, WhenFull
 from rlf.chat.scan import END_THINK
@@ -42,21 +42,6 @@ _THOUGHT = "The river first: río 中."
 _RESULTS = ("The town is Vell.", "", "río Orr\n\n 中文 \U0001f600 ", '{"a": [1, "b"]}')
 _HUGE = "The river Orr rises in the hills. " * 200
 _PLAIN = ChatPolicy()
-
-
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """Counts of what was played and found right."""
-
-    format: str
-    num_turns: int
-    num_tokens: int
-    num_sampled: int
-    has_thinking: bool
-    has_parallel_calls: bool
-    checks: tuple[str, ...]
-    differences: tuple[str, ...]
-    """What the model's template would change in earlier turns, and `chat.history: keep` allows."""
 
 
 @dataclass(frozen=True, slots=True)

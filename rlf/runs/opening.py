@@ -28,8 +28,8 @@ from rlf.types.events import Notice
 
 if TYPE_CHECKING:
     from rlf.chat import ChatFormat
+    from rlf.chat.format import Certificate
     from rlf.chat.policy import WhenFull
-    from rlf.rollout.certificate import Certificate
     from rlf.spec.models import RunSpec
     from rlf.types import ToolDescription
 
@@ -46,11 +46,13 @@ def certified(spec: RunSpec, chat: ChatFormat, runs_folder: Path | None = None) 
     Raises:
         CheckError: what differs.
     """
-    from rlf.rollout.certificate import Certificate, certify
+    from rlf.chat.format import Certificate
 
     name, tools = format_name(spec, chat), spec.shown_tools
 
     def play() -> Certificate:
+        from rlf.rollout.certificate import certify  # which plays: not where an earlier run's certificate holds
+
         system, speaks, full = spec.data.train.system, _world_speaks(spec), _when_full(spec)
         return certify(chat, name, tools, history=spec.chat.history, when_full=full, system=system, speaks=speaks)
 

@@ -19,7 +19,7 @@ from rlf.spec.model_files import model_location
 from rlf.types import Message, ToolDescription
 
 if TYPE_CHECKING:
-    from rlf.rollout.certificate import Certificate
+    from rlf.chat.format import Certificate
     from rlf.spec.models import RunSpec
 
 

@@ -30,16 +30,7 @@ from rlf.plan import Plan
 from rlf.plan.warnings import SLOW_S
 from rlf.reports.sheets import visible
 from rlf.reports.verdict import RunVerdict
-from rlf.rollout.diagnosis import (
-    SOLVED,
-    CauseKind,
-    Diagnosis,
-    DiagnosisSetting,
-    Signal,
-    diagnose,
-    evaluation_signal,
-    step_signal,
-)
+from rlf.rollout.signal import SOLVED, CauseKind, Diagnosis, DiagnosisSetting, Signal, evaluation_signal, step_signal
 from rlf.runs.provenance import ReadFiles
 from rlf.spec.engines import Feature
 from rlf.spec.models import RunSpec
@@ -148,6 +139,8 @@ class SignalWatch:
     ) -> Notice | None:
         if signal is Signal.SOME:
             return None
+        from rlf.rollout.diagnosis import diagnose  # of runs that have nothing to learn from alone
+
         found = diagnose(scored, signal, setting, num_before=self._num_without, had_signal=self._had_signal)
         self._num_without += len(scored)
         kinds = tuple(cause.kind for cause in found.causes)

@@ -18,10 +18,9 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from rlf.core import Fault, Place
-from rlf.core.files import FORBIDDEN, is_forbidden, shown_path
+from rlf.core.files import DATA_SUFFIXES, FORBIDDEN, is_forbidden, shown_path
 from rlf.core.mistakes import explain, in_our_words, known
 from rlf.core.registry import close_names, kind_names
-from rlf.data.names import DATA_SUFFIXES
 from rlf.spec.nodes import OVERRIDE, Node, plain, walk
 
 # A text that is not YAML. PyYAML says where it stopped; a brace or a quote that nobody closed began elsewhere.

@@ -20,7 +20,7 @@ from rlf.algo.health import Alarm, Guard
 from rlf.reports.sheets import percent
 from rlf.reports.statistics import RiseTest, UpperBound
 from rlf.rewards.term import Success, Term
-from rlf.rollout.diagnosis import quote, show_example
+from rlf.rollout.signal import quote, show_example
 from rlf.types.events import SAMPLED, EvaluationFinished, RunEvent, StepFinished
 from rlf.types.score import Score, Scored
 

@@ -8,16 +8,9 @@ from dataclasses import replace
 import pytest
 
 from rlf.rollout.collect import dead_share, rollout_metrics
-from rlf.rollout.diagnosis import (
-    CauseKind,
-    DiagnosisSetting,
-    Signal,
-    diagnose,
-    evaluation_signal,
-    find_causes,
-    step_signal,
-)
+from rlf.rollout.diagnosis import diagnose, find_causes
 from rlf.rollout.rollout import NOT_RUN
+from rlf.rollout.signal import CauseKind, DiagnosisSetting, Signal, evaluation_signal, step_signal
 from rlf.types import (
     CallRecord,
     FailureClass,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlf.core import RunError
-from rlf.rollout.diagnosis import CauseKind
+from rlf.rollout.signal import CauseKind
 from rlf.runs.start import run
 from rlf.types import Notice
 

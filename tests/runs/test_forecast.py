@@ -40,7 +40,7 @@ from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run
 from rlf.plan import plan_to_json
 from rlf.reports.paired import mcnemar_power
-from rlf.rollout.diagnosis import CauseKind, Signal
+from rlf.rollout.signal import CauseKind, Signal
 from rlf.runs.place import open_lineage, open_reader
 from rlf.runs.plans import check_spec
 from rlf.types import EvaluationFinished, RunFinished, RunStatus

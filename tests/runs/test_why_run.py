@@ -17,7 +17,7 @@ from rlf.apps.evaluate.suspects import Recorded, find_suspects
 from rlf.cli.main import app
 from rlf.lineage.records import StoredTrajectory, TrainingStep, TrajectorySummary
 from rlf.rollout.collect import rollout_metrics
-from rlf.rollout.diagnosis import DiagnosisSetting
+from rlf.rollout.signal import DiagnosisSetting
 from rlf.types import Message, Outcome, Score, Scored, StopReason, Task, ToolCall, ToolResult, Trajectory
 from rlf.types.tool import Attempt
 from rlf.types.trajectory import CallRecord, Turn

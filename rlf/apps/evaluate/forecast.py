@@ -37,7 +37,8 @@ from rlf.endpoints.spec import EndpointSpec
 from rlf.engines.engine import Inputs
 from rlf.reports.statistics import student_quantile
 from rlf.rollout.collect import dead_share, rollout_metrics, wait_share
-from rlf.rollout.diagnosis import Signal, find_causes, step_signal
+from rlf.rollout.diagnosis import find_causes
+from rlf.rollout.signal import Signal, step_signal
 from rlf.runs.place import open_reader
 from rlf.runs.planning import StepTime, step_time_of
 from rlf.runs.plans import check_spec

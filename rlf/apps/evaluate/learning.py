@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist, fmean
 
-from rlf.rollout.diagnosis import SOLVED, CauseKind, Signal
+from rlf.rollout.signal import SOLVED, CauseKind, Signal
 from rlf.spec import RunSpec
 from rlf.spec.models import TrainSpec
 from rlf.types import Scored

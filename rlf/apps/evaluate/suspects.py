@@ -18,7 +18,8 @@ from rlf.lineage.records import StoredTrajectory, TrainingStep
 from rlf.reports.sheets import counted, decimal, duration, percent
 from rlf.reports.statistics import wilson_interval
 from rlf.rewards.normalization import golds, holds, normalize, same_text
-from rlf.rollout.diagnosis import CauseKind, DiagnosisSetting, Signal, find_causes, quote
+from rlf.rollout.diagnosis import find_causes
+from rlf.rollout.signal import CauseKind, DiagnosisSetting, Signal, quote
 from rlf.types.tool import Outcome
 
 _SHOWN = 3

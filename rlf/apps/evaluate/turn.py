@@ -22,8 +22,8 @@ from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import StoredTrajectory, TrajectoryFilter
 from rlf.reports.sheets import Sheet, percent, points, points_range
 from rlf.reports.statistics import Interval
-from rlf.rollout.diagnosis import quote
 from rlf.rollout.rollout import Prefix
+from rlf.rollout.signal import quote
 from rlf.runs.place import open_reader
 from rlf.types import ToolCall, Trajectory, Turn
 

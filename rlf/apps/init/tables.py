@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlf.core.errors import RlfError
+from rlf.core.files import DATA_SUFFIXES
 from rlf.core.mistakes import not_utf8
 from rlf.data.files import find_form
-from rlf.data.names import DATA_SUFFIXES
 from rlf.data.source import read_rows
 
 MADE_ANEW = tuple(suffix for suffix in DATA_SUFFIXES if suffix != ".csv")
