@@ -16,6 +16,17 @@ _ROOT = Path(__file__).parents[1]
 _PAIRS = frozenset({("rlf.spec.layers", "rlf.spec.layers")})
 """Files that import each other; larger circles are never allowed."""
 _FRAMES = "rlf.sandbox.guest.wire"
+_START = re.compile(
+    r"subprocess\.(Popen|run|call|check_\w+|get\w*output)|os\.(fork\w*|system|popen|posix_spawnp?|spawn\w+)|pty\.\w+"
+    r"|.*\bcreate_subprocess_\w+|.*\.subprocess_(exec|shell)|multiprocessing\.(Process|Pool)|.*\bProcessPoolExecutor"
+)
+_STARTERS = {
+    "rlf/sandbox/guest/server.py": "a sandbox shows its processes nothing else of rlf",
+    "rlf/apps/serve/agents/bridge.py": "nor does that of an agent's program",
+    "rlf/apps/chaos/chaos.py": "runs begin as from the shell of a user, whose signals they heed",
+    "rlf/apps/web/vendor/build.py": "maintainers run it by hand, when the page's libraries change",
+}
+"""Files outside of `rlf.processes` that start processes, each with its reason."""
 
 
 @cache
@@ -81,6 +92,22 @@ def test_what_runs_in_a_sandbox_imports_of_rlf_its_own_folder_alone() -> None:
                 assert not any(alias.name.startswith("rlf") for alias in node.names), path
             elif isinstance(node, ast.ImportFrom):
                 assert node.level == 1 or (node.level == 0 and not (node.module or "").startswith("rlf")), path
+
+
+def test_processes_are_started_by_the_package_that_watches_and_ends_them() -> None:
+    found = set[str]()
+    for path in (_ROOT / "rlf").rglob("*.py"):
+        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        types = {id(node.value) for node in nodes if isinstance(node, ast.Subscript)}  # subprocess.Popen[bytes]
+        named = list[str]()
+        for node in nodes:
+            if isinstance(node, ast.Attribute) and id(node) not in types:
+                named.append(f"{getattr(node.value, 'id', '')}.{node.attr}")
+            elif isinstance(node, ast.ImportFrom):
+                named += [f"{node.module}.{alias.name}" for alias in node.names]
+        if any(map(_START.fullmatch, named)):
+            found.add(path.relative_to(_ROOT).as_posix())
+    assert {path for path in found if not path.startswith("rlf/processes/")} == _STARTERS.keys()
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import threading
+from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,6 +28,14 @@ _MAX_LINE_BYTES = 1 << 20
 """Longest line of output that is relayed in one piece."""
 END_S = 2.0
 """Time in which a process that was killed is gone, and what it printed is read."""
+PIPE_BYTES = 1 << 17
+"""What is read of a pipe at once."""
+_KEPT_BYTES = 2_000
+"""Of what a process writes on stderr."""
+_GRACE_S = 0.5
+"""Time to end after stdin closed, and again after SIGTERM."""
+_SETTLE_S = 0.1
+"""Time in which what an ended process has written last is read, and its exit code has come."""
 
 
 class Child:
@@ -35,23 +47,23 @@ class Child:
     """
 
     def __init__(
-        self, command: Sequence[str], kind: int = socket.SOCK_STREAM, *, stdin: int = subprocess.DEVNULL
+        self,
+        command: Sequence[str],
+        kind: int = socket.SOCK_STREAM,
+        *,
+        stdin: int = subprocess.DEVNULL,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         """Starts the command, with the descriptor of its end and this process's id as last arguments. Raises OSError.
 
         The id: `rlf.processes.forking.die_with` ends the process with this one, and has to know which that was.
         """
         self.end, theirs = socket.socketpair(socket.AF_UNIX, kind)
+        out, both = subprocess.PIPE, subprocess.STDOUT
         try:
             with theirs:
-                self._popen = subprocess.Popen(
-                    [*command, str(theirs.fileno()), str(os.getpid())],
-                    pass_fds=(theirs.fileno(),),
-                    stdin=stdin,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+                words = [*command, str(theirs.fileno()), str(os.getpid())]
+                self._popen = start_apart(words, stdin, out, both, env=env, pass_fds=[theirs.fileno()])
         except BaseException:
             self.end.close()
             raise
@@ -125,21 +137,34 @@ def describe_signal(number: int) -> str:
 
 def start_apart(
     command: Sequence[str],
-    *,
     stdin: int = subprocess.DEVNULL,
     stdout: int | IO[bytes] | None = None,
     stderr: int | IO[bytes] | None = None,
+    *,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Starts a command in a session of its own, so that Ctrl-C is the caller's to pass on. Raises OSError."""
     return subprocess.Popen(
-        command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True
+        command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        env=env,
+        cwd=cwd,
+        pass_fds=pass_fds,
+        start_new_session=True,
     )
 
 
 def run_to_end(
-    command: Sequence[str], limit_s: float, *, says: str = "", env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    limit_s: float,
+    *,
+    says: str = "",
+    env: Mapping[str, str] | None = None,
+    log: IO[bytes] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command that only has to print something, and ends it with what it started.
 
@@ -148,21 +173,23 @@ def run_to_end(
     Args:
         says: what it reads on stdin.
         env: its environment; None: this process's.
+        log: where it prints, in place of the result.
 
     Raises:
         OSError: it cannot be started.
         subprocess.TimeoutExpired: it has not ended in time.
     """
     pipe = subprocess.PIPE
+    out: IO[bytes] | int = pipe if log is None else log
     with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True
+        command, stdin=pipe, stdout=out, stderr=out, text=True, errors="replace", env=env, start_new_session=True
     ) as process:
         try:
-            out, err = process.communicate(says, timeout=limit_s)
+            printed = process.communicate(says, timeout=limit_s)
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
+    return subprocess.CompletedProcess(command, process.returncode, *printed)
 
 
 SUPERVISED_END_S = 30.0
@@ -211,6 +238,116 @@ async def _wait_or_kill(process: asyncio.subprocess.Process) -> None:
     if process.returncode == -signal.SIGKILL:  # it ended nothing then; its group is its own, and outlives it
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+class _PipeProtocol(SubprocessStreamProtocol):
+    """Knows when the process has ended: asyncio's `wait` also waits for every child of it to close its pipes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(PIPE_BYTES, loop)
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+
+
+class PipedChild:
+    """A process in a session of its own that is spoken to over stdin and stdout, and may be broken.
+
+    The end of what it writes on stderr is kept. No process of its group outlives `close`.
+    """
+
+    def __init__(self, transport: asyncio.SubprocessTransport, protocol: _PipeProtocol) -> None:
+        process = Process(transport, protocol, asyncio.get_running_loop())
+        assert process.stdin and process.stdout and process.stderr, "started without a pipe"
+        self.stdin, self.stdout = process.stdin, process.stdout
+        self._transport, self._exited, self._errors = transport, protocol.exited, b""
+        self._draining = asyncio.create_task(self._drain(process.stderr))
+        self._ending = asyncio.create_task(self._end_output())
+
+    @classmethod
+    async def start(cls, command: Sequence[str], env: Mapping[str, str], cwd: str | None) -> PipedChild:
+        """Raises OSError. Cut off in the middle, asyncio would end the process but not what that started."""
+        loop, pipe = asyncio.get_running_loop(), subprocess.PIPE
+        return cls(
+            *await loop.subprocess_exec(
+                lambda: _PipeProtocol(loop),
+                *command,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                env=env,
+                cwd=cwd,
+                start_new_session=True,
+            )
+        )
+
+    def has_unread(self) -> bool:
+        """Whether it has left unread some of what it was sent: asyncio writes to a socket, which counts."""
+        pipe = self._transport.get_pipe_transport(0)
+        if not isinstance(pipe, asyncio.WriteTransport) or pipe.is_closing():
+            return False
+        try:
+            found = fcntl.ioctl(pipe.get_extra_info("pipe").fileno(), termios.TIOCOUTQ, b"\0" * 4)
+        except OSError:  # a system that does not count
+            found = b"\0" * 4
+        return pipe.get_write_buffer_size() > 0 or struct.unpack("i", found)[0] > 0
+
+    async def describe_end(self) -> str:
+        """How it ended, or that it closed its output; with the last line on stderr."""
+        await asyncio.wait((self._draining,), timeout=_SETTLE_S)
+        await self._wait(_SETTLE_S)
+        code = self._transport.get_returncode()
+        if code is None:
+            how = "closed its output"
+        else:
+            how = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+        lines = self._errors.decode(errors="replace").strip().splitlines()
+        return f"{how}: {lines[-1].strip()}" if lines else how
+
+    async def close(self) -> None:
+        """Closes stdin, then asks the group to end, then makes it; every wait has a bound."""
+        self.stdin.close()
+        try:
+            if not await self._wait(_GRACE_S):
+                self._signal_group(signal.SIGTERM)
+                await self._wait(_GRACE_S)
+        finally:
+            try:
+                # Also when the wait itself was cancelled: nobody asks for an end once the loop is closed.
+                self._signal_group(signal.SIGKILL)
+                if not await self._wait(_GRACE_S):
+                    logger.warning("process %d is still running after SIGKILL", self._transport.get_pid())
+            finally:
+                self._draining.cancel()
+                self._ending.cancel()
+                with suppress(PermissionError):  # asyncio holds the pipes until a grandchild that inherited them
+                    self._transport.close()  # ends, unless its transport is closed
+
+    async def _wait(self, limit_s: float) -> bool:
+        """Whether it ends within that time."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._exited.wait(), limit_s)
+        return self._exited.is_set()
+
+    def _signal_group(self, number: int) -> None:
+        """It leads its group, so the group's id is its own pid, also when it has ended before its children."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._transport.get_pid(), number)
+
+    async def _drain(self, errors: asyncio.StreamReader) -> None:
+        while chunk := await errors.read(PIPE_BYTES):
+            self._errors = (self._errors + chunk)[-_KEPT_BYTES:]
+
+    async def _end_output(self) -> None:
+        """Ends the reading of its output once it has ended, also where a child of it holds the pipes."""
+        await self._exited.wait()
+        await asyncio.sleep(_SETTLE_S)  # what is in the pipes is read
+        for number in (1, 2):
+            pipe = self._transport.get_pipe_transport(number)
+            if pipe is not None:
+                pipe.close()
 
 
 class Keepable(Protocol):

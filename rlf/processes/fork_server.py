@@ -15,18 +15,17 @@ import signal
 import socket
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from rlf.core.clocks import within
 from rlf.core.errors import RlfError, RunError
 from rlf.core.text import describe
 from rlf.processes.channel import Channel
 from rlf.processes.child import Child, describe_exit
-from rlf.processes.forking import MAX_ORDER_BYTES, die_with
+from rlf.processes.forking import MAX_ORDER_BYTES, fork
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 
 T = TypeVar("T")
@@ -198,11 +197,7 @@ def run_apart(work: ForkWork[T], seen: Callable[[Any], object] = bool, *, still_
     """
     reader, writer = Pipe(duplex=False)
     sys.stdout.flush()
-    parent, pid = os.getpid(), os.fork()
-    if not pid:
-        os.setpgid(0, 0)
-        die_with(parent)
-        _serve_work(work, writer)
+    pid = fork(lambda: _serve_work(work, writer))
     writer.close()
     is_last, value = False, cast(Any, None)
     try:
@@ -232,8 +227,8 @@ def run_apart(work: ForkWork[T], seen: Callable[[Any], object] = bool, *, still_
     return cast(T, value)
 
 
-def _serve_work(work: ForkWork[T], writer: Connection) -> NoReturn:
-    """Sends a sign of life each second, what the work sends, and its result or fault at last; ends the process."""
+def _serve_work(work: ForkWork[T], writer: Connection) -> None:
+    """Sends a sign of life each second, what the work sends, and its result or fault at last."""
     gc.freeze()  # what this process had before is not walked, which would copy the memory that both share
     os.dup2(2, 1)  # what user code prints is no result
 
@@ -253,17 +248,10 @@ def _serve_work(work: ForkWork[T], writer: Connection) -> NoReturn:
             ticking.cancel()
 
     result: Any
-    try:
+    with suppress(KeyboardInterrupt):
         try:
             result = asyncio.run(run())
         except RlfError as error:  # as words: what else it holds may not leave the process
             result = (RunError if isinstance(error, RunError) else RlfError)(str(error))
         sys.stdout.flush()
         send(result, is_last=True)
-    except KeyboardInterrupt:
-        pass
-    except BaseException:  # noqa: BLE001 - shown here, since the process ends without it
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
-    os._exit(0)

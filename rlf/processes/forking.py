@@ -70,30 +70,36 @@ def _take_orders(orders: socket.socket, serve: Serve) -> None:
 
 
 def _fork(orders: socket.socket, channel: int, number: int, pids: dict[int, int], serve: Serve) -> dict[str, Any]:
-    parent = os.getpid()
+    def work() -> None:
+        orders.close()
+        serve(socket.socket(fileno=channel))
+
     try:
-        pid = os.fork()
+        pids[number] = fork(work)
     except OSError as fault:
         return {"failed": f"{type(fault).__name__}: {fault}"}
     finally:
-        if os.getpid() == parent:
-            os.close(channel)
-    if pid == 0:
-        code = 1
-        try:
-            os.setpgid(0, 0)
-            die_with(parent)
-            orders.close()
-            serve(socket.socket(fileno=channel))
-            code = 0
-        except BaseException:  # noqa: BLE001 - nothing of the server's may run in the fork
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    with suppress(OSError):  # it has done so itself
-        os.setpgid(pid, pid)
-    pids[number] = pid
-    return {"pid": pid}
+        os.close(channel)
+    return {"pid": pids[number]}
+
+
+def fork(work: Callable[[], object]) -> int:
+    """The id of a fork that works, in a group of its own, and ends with that or with this process. Raises OSError."""
+    parent, pid = os.getpid(), os.fork()
+    if pid:
+        with suppress(OSError):  # it has done so itself
+            os.setpgid(pid, pid)
+        return pid
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        die_with(parent)
+        work()
+        code = 0
+    except BaseException:  # noqa: BLE001 - nothing of what called may run in the fork
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def _end(pid: int) -> int:

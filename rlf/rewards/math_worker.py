@@ -1,14 +1,14 @@
 """`python -m rlf.rewards.math_worker`: compares mathematical answers, a process that may be killed at any moment.
 
-Reads one JSON line per question, {"golds": [text, ...], "answer": text, "cpu_s": number}, and writes {"unreadable":
-text} where no gold is mathematics, else {"read": true} and then {"equal": bool}. The first line it writes is {"ready":
-true}. An answer that needs more processor time than `cpu_s`, or too much memory, ends the process.
+Answers frames (`rlf.sandbox.guest.wire`) over a socket of its own: {"golds": [text, ...]} with {"is_readable": bool},
+whether any is mathematics; {"answer": text, "cpu_s": number} with {"is_equal": bool}, whether it is one of them; and {}
+with {}. An answer that needs more processor time than `cpu_s`, or too much memory, ends the process.
 """
 
 from __future__ import annotations
 
-import json
 import logging
+import os
 import re
 import resource
 import signal
@@ -16,10 +16,13 @@ import sys
 from math import floor, log10
 from typing import Any, NamedTuple
 
+from rlf.processes.forking import die_with
 from rlf.rewards.answers import last_boxed, result_of
 from rlf.rewards.math_text import as_latex, gold_latex, has_no_number, in_ascii, in_radians, same_text
+from rlf.sandbox.guest.wire import Bounds, pack, read_frame, write_all
 
 _MAX_BYTES = 4 * 2**30
+_QUESTION = Bounds(1 << 30)
 _FIRST = (
     ("x^2 - 1", "$(x-1)(x+1)$"),
     ("(0, 1]", "$x \\ge 2$"),
@@ -40,30 +43,32 @@ _QUANTITY = re.compile(r"[-+]?[\d.]+\s+[A-Za-z]\s?/\s?[A-Za-z](?:\^?\d)?|\(\d{1,
 
 
 def main() -> None:
-    """Answers until stdin ends."""
+    """Answers over the socket whose descriptor is the first argument until it is closed."""
+    die_with(int(sys.argv[2]))
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
     logging.disable(logging.CRITICAL)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - the library's words are of no use
     for one, other in _FIRST:
         _is_equal(_Formula(_parse_latex(one), one), _Formula(_parse_text(other)))
-    _write_line({"ready": True})
-    for line in sys.stdin:
-        question = json.loads(line)
-        _compare_answer(question["golds"], question["answer"], question["cpu_s"])
+    channel, right = int(sys.argv[1]), list[_Formula | str]()
+    while (frame := read_frame(lambda size: os.read(channel, size), _QUESTION)) is not None:
+        asked, answer = frame.read(), dict[str, bool]()
+        if "golds" in asked:
+            right = _read_golds(asked["golds"])
+            answer["is_readable"] = bool(right)
+        elif "answer" in asked:
+            signal.setitimer(signal.ITIMER_PROF, asked["cpu_s"])  # at its end SIGPROF, which ends a process by default
+            answer["is_equal"] = _is_any(right, asked["answer"])
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        write_all(channel, pack(frame.number, answer))
 
 
-def _compare_answer(golds: list[str], answer: str, cpu_s: float) -> None:
+def _read_golds(golds: list[str]) -> list[_Formula | str]:
     right = list[_Formula | str]()
     for gold in golds:  # what is mathematics and nobody reads is none
         latex = gold_latex(gold)
         right += [gold] if latex is None else _read_latex(latex, gold)
-    if not right:
-        _write_line({"unreadable": " or ".join(golds)[:200]})
-        return
-    _write_line({"read": True})
-    signal.setitimer(signal.ITIMER_PROF, cpu_s)  # at its end SIGPROF, which ends a process that does not handle it
-    equal = _is_any(right, answer)
-    signal.setitimer(signal.ITIMER_PROF, 0)
-    _write_line({"equal": equal})
+    return right
 
 
 class _Formula(NamedTuple):
@@ -185,10 +190,6 @@ def _to_latex(expression: str) -> str:
         return expression.replace("{", r"\{").replace("}", r"\}")
     expression = re.sub(r"sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", expression)
     return re.sub(rf"(?<![A-Za-z])({_NAMES})\b", r"\\\1 ", expression)
-
-
-def _write_line(value: dict[str, Any]) -> None:
-    print(json.dumps(value), flush=True)  # noqa: T201 - stdout is the way out
 
 
 if __name__ == "__main__":

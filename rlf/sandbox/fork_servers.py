@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from rlf.core.clocks import within
 from rlf.core.errors import RlfError
-from rlf.processes.child import Keeper
+from rlf.processes.child import Keeper, start_apart
 from rlf.sandbox.guest import confine as landlock
 from rlf.sandbox.launch import (
     INSTALL_BUBBLEWRAP,
@@ -76,7 +76,8 @@ class SandboxForkServer:
         scratch = Path(tempfile.mkdtemp(prefix="rlf-sandbox-"))
         with tempfile.TemporaryFile() as log, theirs:
             try:
-                popen = _spawn_server(launch, theirs, scratch, log)
+                command, ends = launch.command(theirs.fileno(), scratch), [theirs.fileno()]
+                popen = start_apart(command, stdout=log, stderr=log, env=environment(), pass_fds=ends)
                 theirs.close()
                 await _send_settings(ours, launch, popen, scratch, log)
             except BaseException:
@@ -168,13 +169,6 @@ class SandboxForkServer:
             process = self._processes.pop(report["id"], None)
             if process is not None:
                 process.end(exit_of(report))
-
-
-def _spawn_server(launch: Launch, theirs: socket.socket, scratch: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    command = launch.command(theirs.fileno(), scratch)
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(), pass_fds=(theirs.fileno(),)
-    )
 
 
 async def _send_settings(

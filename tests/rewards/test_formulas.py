@@ -353,15 +353,14 @@ def test_math_compares_what_is_meant_and_an_answer_that_nobody_can_compute_is_no
 
 
 MATH_WORKER = """
-import json, os, signal, sys
+import os, signal, sys
+from rlf.sandbox.guest.wire import Bounds, pack, read_frame, write_all
 
-print(json.dumps({"ready": True}), flush=True)
-for line in sys.stdin:
-    first = json.loads(line)["cpu_s"] == 0.5
-    print(json.dumps({"read": True}), flush=True)
-    if first:
+channel = int(sys.argv[1])
+while frame := read_frame(lambda size: os.read(channel, size), Bounds(10_000)):
+    if frame.read().get("cpu_s") == 0.5:
         os.kill(os.getpid(), signal.SIGPROF)
-    print(json.dumps({"equal": True}), flush=True)
+    write_all(channel, pack(frame.number, {"is_readable": True, "is_equal": True}))
 """
 
 

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from rlf.processes.child import start_apart
+
 _GRACE_S = 60.0
 """From Ctrl-C to a kill: what a run takes to write down where it is."""
 
@@ -17,7 +19,7 @@ _GRACE_S = 60.0
 def main(arguments: Sequence[str]) -> int:
     """Runs the command to its end, or interrupts it as Ctrl-C does once its time is over; its exit code."""
     budget_s, *command = arguments
-    child = subprocess.Popen(command)
+    child = start_apart(command)
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda number, frame: child.send_signal(signal.SIGINT))
     try:

@@ -50,7 +50,7 @@ _OUTPUTS = ("/spool", "/ckpt", "/logs", "/model", "/tensorboard", "/place.json")
 """What lies in the job folder and is not shipped."""
 GOES_ON = ("PENDING", "RUNNING")
 DONE = "SUCCEEDED"
-_STATE_S = 120.0
+_STATE_S, _ACTION_S = 120.0, 1800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +90,15 @@ class Cluster:
             "entrypoint": shlex.join(["env", *variables, *command]),
             "runtime_env": _job_environment(job, job_env),
         }
-        process = await asyncio.create_subprocess_exec(
-            *self._command("submit", name),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            env=self.place.environment({}),
-        )
+        submitting = asyncio.create_task(self._run("submit", name, says=json.dumps(request)))
         try:
-            _, errors = await process.communicate(json.dumps(request).encode())
+            reason = await asyncio.shield(submitting)
         except asyncio.CancelledError:  # by then the server may have it
-            await asyncio.shield(process.wait())
+            await asyncio.shield(submitting)
             await asyncio.shield(self._stop(name))
             raise
-        if process.returncode != 0:
-            raise RunError(f"{self.address}: the job server does not take the job: {_last_line(errors)}")
+        if reason is not None:
+            raise RunError(f"{self.address}: the job server does not take the job: {reason}")
 
     @asynccontextmanager
     async def followed(
@@ -126,17 +120,19 @@ class Cluster:
 
     async def _stop(self, name: str) -> None:
         """Ends a job; one that is over is left as it is."""
-        process = await asyncio.create_subprocess_exec(
-            *self._command("stop", name),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            env=self.place.environment({}),
-        )
-        _, errors = await process.communicate()
-        if process.returncode != 0:
-            reason = _last_line(errors) or "it does not end"
-            text = f"{self.address}: job {name} could not be stopped and may still run: {reason}"
+        reason = await self._run("stop", name)
+        if reason is not None:
+            text = f"{self.address}: job {name} could not be stopped and may still run: {reason or 'it does not end'}"
             self.emit(Notice("warning", text, {"job": name}))
+
+    async def _run(self, action: str, name: str, says: str = "") -> str | None:
+        """Asks the job server, which copies the job folder when it takes a job; why it does not do it, in a line."""
+        command, environment = self._command(action, name), self.place.environment({})
+        try:
+            done = await asyncio.to_thread(run_to_end, command, _ACTION_S, says=says, env=environment)
+        except subprocess.TimeoutExpired:
+            return f"no answer within {_ACTION_S:g} s"
+        return _last_line(done.stderr) if done.returncode else None
 
     def _command(self, action: str, name: str) -> list[str]:
         return [self.place.python, "-P", ray_script.__file__, self.address, action, name]
@@ -155,9 +151,8 @@ def _job_environment(job: Job, job_env: Mapping[str, Any]) -> dict[str, Any]:
     return {"working_dir": str(job.folder), "excludes": list(_OUTPUTS), "env_vars": secrets, "py_modules": shipped}
 
 
-def _last_line(printed: str | bytes) -> str:
-    text = printed if isinstance(printed, str) else printed.decode(errors="replace")
-    return (text.strip().splitlines() or [""])[-1]
+def _last_line(printed: str) -> str:
+    return (printed.strip().splitlines() or [""])[-1]
 
 
 COLLECT = ("python", "-m", "rlf.apps.openrlhf.cluster", "collect")

@@ -27,6 +27,7 @@ from rlf.core.errors import RlfError, RunError
 from rlf.core.identity import hash_json
 from rlf.core.process import cache_folder, locked
 from rlf.engines.engine import Fit
+from rlf.processes.child import run_to_end
 from rlf.spec import RunSpec
 from rlf.spec.model_files import folder_on_disk, read_config
 from rlf.types.events import Notice
@@ -41,7 +42,7 @@ BROKEN_BY_VLLM = ("torchaudio", "torchcodec")
 """vLLM for CPUs brings builds of these for CUDA, which then fail to import; nothing here needs them."""
 SHIM, STANDIN = Path(__file__).with_name("shim"), Path(__file__).with_name("standin")
 """Folders for the path of a job: what adapts it to a CPU, and a stand-in for vLLM."""
-_TAIL_LINES = 12
+_TAIL_LINES, _INSTALL_S = 12, 7200.0
 _SUPPLEMENT = """
 if not _has_ops():
     _named = torch.library.Library("torchvision", "DEF")
@@ -161,8 +162,11 @@ class RehearsalEnvironment:
     def _run(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | dict(variables)
         with self.log.open("ab") as log:
-            done = subprocess.run(command, stdout=log, stderr=log, env=environment, check=False)
-        if done.returncode != 0:
+            try:
+                failed = run_to_end(command, _INSTALL_S, env=environment, log=log).returncode != 0
+            except subprocess.TimeoutExpired:
+                failed = True
+        if failed:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
             raise RunError(
                 f"the rehearsal environment cannot be made; its last words:\n{tail}\nAll of them: {self.log}. "

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core.errors import CheckError, Fault, NotFoundError, Place, RlfError, RunError, SpecError
+from rlf.processes.child import start_apart
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ class FreshProcesses:
             del self._calls[connection]
 
     def close(self) -> None:
-        """Ends the zygote; forks that still work end at their deadlines."""
+        """Ends the zygote, and with it the forks that still work."""
         with self._lock:
             if self._control is not None:
                 self._control.close()
@@ -158,9 +159,7 @@ class FreshProcesses:
         with theirs:
             command = [sys.executable, "-m", "rlf.apps.web.zygote", str(theirs.fileno())]
             threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-            self._zygote = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], env=os.environ | threads, stdin=subprocess.DEVNULL, process_group=0
-            )  # a group of its own, so that Ctrl-C of the server's terminal is the server's alone
+            self._zygote = start_apart(command, env=os.environ | threads, pass_fds=[theirs.fileno()])
         self._control = ours
         return ours
 

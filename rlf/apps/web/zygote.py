@@ -17,8 +17,9 @@ import tempfile
 import threading
 import traceback
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from rlf.apps.web import tasks
 from rlf.core.errors import NotFoundError, RlfError, SpecError
@@ -26,6 +27,7 @@ from rlf.core.plain_json import as_json
 from rlf.core.redact import Redactor
 from rlf.core.search_path import import_from
 from rlf.core.text import describe
+from rlf.processes.forking import fork
 from rlf.sandbox.guest.wire import set_apart
 
 _SPEC = """name: warm
@@ -57,23 +59,22 @@ def main() -> None:
         if not message:
             return
         with socket.socket(fileno=files[0]) as connection:
-            if os.fork() == 0:
-                control.close()
-                _work(connection)
+            fork(partial(_work, control, connection))
 
 
 def _modules_of_a_check() -> list[str]:
     """The modules that a check imports, found in a fork: a check starts threads, which no fork inherits."""
     reading, writing = os.pipe()
-    process = os.fork()
-    if process == 0:
+
+    def check() -> None:
         with suppress(BaseException), tempfile.TemporaryDirectory() as folder:
             spec = Path(folder) / "spec.yaml"
             spec.write_text(_SPEC, encoding="utf-8")
             tasks.check_text(str(spec), None, ())
         with os.fdopen(writing, "w") as file:
             json.dump(list(sys.modules), file)
-        os._exit(0)
+
+    process = fork(check)
     os.close(writing)
     with os.fdopen(reading) as file:
         names = file.read()
@@ -81,11 +82,11 @@ def _modules_of_a_check() -> list[str]:
     return [name for name in json.loads(names or "[]") if name not in sys.modules and name != "__main__"]
 
 
-def _work(connection: socket.socket) -> NoReturn:
-    """Does one task and ends this fork."""
+def _work(control: socket.socket, connection: socket.socket) -> None:
+    """Does one task, in a fork."""
+    control.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.setpgid(0, 0)
     connection = socket.socket(fileno=set_apart(connection.detach()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what user code prints is no answer
     with connection.makefile("rb") as file:
@@ -98,7 +99,6 @@ def _work(connection: socket.socket) -> NoReturn:
     with suppress(OSError):  # nobody waits any more
         connection.sendall(Redactor(os.environ).json(answer).encode())  # `.env` files brought secrets in too
     connection.close()
-    os._exit(0)
 
 
 def _end_unasked(connection: socket.socket) -> None:

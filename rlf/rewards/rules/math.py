@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from rlf.core import RunError
 from rlf.core.clocks import within
+from rlf.processes.channel import Channel
+from rlf.processes.child import END_S, Child
 from rlf.rewards.answers import Answer
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import golds, normalize, shown
 from rlf.rewards.term import KnownSample, RewardContext, Scorer, Scoring, Verdict
+from rlf.sandbox.guest.wire import BadFrame, Bounds
 from rlf.types import Trajectory
 
 _MAX_CHARS = 4000
@@ -29,6 +30,7 @@ _BUSY = 10
 _AGAIN = 2
 """How many times its processor time a comparison has when it is tried again."""
 _COMMAND = (sys.executable, "-m", "rlf.rewards.math_worker")
+_REPLY = Bounds(1000)
 _TOO_MUCH: Mapping[str, Any] = {}
 """Compared by identity: the answer used up the time of a comparison."""
 
@@ -96,7 +98,7 @@ class _Comparer:
     def __init__(self, rule: Math) -> None:
         self._rule = rule
         self._permits = asyncio.Semaphore(rule.workers)
-        self._idle: list[Process] = []
+        self._idle: list[_Worker] = []
 
     async def score(self, trajectory: Trajectory, scoring: Scoring) -> Verdict:
         """Compares the answer with all golds."""
@@ -104,85 +106,80 @@ class _Comparer:
         if quick.value is not None:
             return quick
         texts, answer = golds(trajectory.task.answer), (trajectory.answer or "")[-_MAX_CHARS:]
-        question, cpu_s = {"golds": texts, "answer": answer}, self._rule.timeout_s
+        cpu_s = self._rule.timeout_s
         async with self._permits:
-            reply = await self._ask_worker(question, cpu_s)
+            reply = await self._compare(texts, answer, cpu_s)
             if reply is _TOO_MUCH:
                 cpu_s *= _AGAIN
-                reply = await self._ask_worker(question, cpu_s)
+                reply = await self._compare(texts, answer, cpu_s)
         if reply is None:
             return Verdict(None, f"not compared within {_BUSY * cpu_s:g} s", is_unanswered=True)
         if reply is _TOO_MUCH:
             return Verdict(0.0, f"not compared within {cpu_s:g} s")
-        if "unreadable" in reply:
-            return Verdict(None, f"the gold {reply['unreadable']!r} is not mathematics")
-        if reply["equal"]:
+        if not reply["is_readable"]:
+            return Verdict(None, f"the gold {' or '.join(texts)[:200]!r} is not mathematics")
+        if reply["is_equal"]:
             return Verdict(1.0, "right")
         return Verdict(0.0, f"got {answer[-80:]!r}; expected {shown(texts)}")
 
-    async def _ask_worker(self, question: Mapping[str, Any], cpu_s: float) -> Mapping[str, Any] | None:
+    async def _compare(self, texts: Sequence[str], answer: str, cpu_s: float) -> Mapping[str, Any] | None:
         """A worker's answer; None when there was none in time, _TOO_MUCH when the answer is to blame for that."""
         worker = self._idle.pop() if self._idle else await _start_worker()
+        limit_s, is_read = _BUSY * cpu_s, False
         try:
-            limit_s = _BUSY * cpu_s
-            reply: Mapping[str, Any] | None = await _exchange_line(worker, {**question, "cpu_s": cpu_s}, limit_s)
-            if reply is not None and "read" in reply:
-                reply = await _exchange_line(worker, None, limit_s)
-                if reply is None and await _ended_itself(worker):
-                    reply = _TOO_MUCH
-        except BaseException:
-            await _end_worker(worker)
-            raise
-        if reply is None or reply is _TOO_MUCH:
-            await _end_worker(worker)
-        else:
+            found = await worker.ask({"golds": texts}, limit_s)
+            is_read = True
+            if found["is_readable"]:
+                found |= await worker.ask({"answer": answer, "cpu_s": cpu_s}, limit_s)
             self._idle.append(worker)
-        return reply
+            return found
+        except EOFError:
+            return _TOO_MUCH if is_read and await worker.ended_itself() else None
+        except (TimeoutError, BadFrame):
+            return None
+        finally:
+            if worker not in self._idle:
+                await worker.close()
 
     async def close(self) -> None:
         """Ends the processes."""
         while self._idle:
-            await _end_worker(self._idle.pop())
+            await self._idle.pop().close()
 
 
-async def _start_worker() -> Process:
-    """A worker that is ready, without the environment of this process. Raises RunError."""
-    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    worker = await asyncio.create_subprocess_exec(
-        *_COMMAND, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment, start_new_session=True
-    )
+class _Worker:
+    """A process that compares, asked over its socket."""
+
+    def __init__(self) -> None:
+        # Without this process's environment and the keys in it: the library may run what a policy writes.
+        self._child = Child(_COMMAND, env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
+        self._channel = Channel(self._child.end)
+        self._channel.watch(self._child.pid)
+
+    async def ask(self, question: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+        """Its answer. Raises TimeoutError, EOFError where it ended, and BadFrame."""
+        with within(limit_s):
+            return (await self._channel.answer(question, (), _REPLY)).read()
+
+    async def ended_itself(self) -> bool:
+        """Whether its own limits of time and memory ended it."""
+        return await self._child.wait(END_S) not in (None, -signal.SIGKILL, -signal.SIGTERM)
+
+    async def close(self) -> None:
+        """Ends it, and waits until it is gone."""
+        self._channel.close()
+        self._child.kill()
+        await self._child.wait_killed()
+
+
+async def _start_worker() -> _Worker:
+    """A worker that is ready. Raises RunError."""
+    worker = _Worker()
     try:
-        ready = await _exchange_line(worker, None, _START_S)
-    except BaseException:
-        await _end_worker(worker)
+        await worker.ask({}, _START_S)
+    except BaseException as fault:
+        await worker.close()
+        if isinstance(fault, EOFError | TimeoutError | BadFrame):
+            raise RunError(f"{' '.join(_COMMAND)} does not start. What it printed on stderr says why.") from fault
         raise
-    if ready is None:
-        await _end_worker(worker)
-        raise RunError(f"{' '.join(_COMMAND)} does not start. Run it by hand to see why.")
     return worker
-
-
-async def _exchange_line(worker: Process, question: dict[str, Any] | None, timeout_s: float) -> dict[str, Any] | None:
-    """Writes a question and reads one line; None when none comes in time."""
-    assert worker.stdin is not None and worker.stdout is not None, "a worker without pipes"
-    try:
-        with within(timeout_s):
-            if question is not None:
-                worker.stdin.write(json.dumps(question).encode() + b"\n")
-                await worker.stdin.drain()
-            line = await worker.stdout.readline()
-    except (TimeoutError, ConnectionError):
-        return None
-    return json.loads(line) if line else None
-
-
-async def _ended_itself(worker: Process) -> bool:
-    """Whether its own limits of time and memory ended it."""
-    assert worker.stdout is not None, "a worker without pipes"
-    return worker.stdout.at_eof() and await worker.wait() not in (-signal.SIGKILL, -signal.SIGTERM)
-
-
-async def _end_worker(worker: Process) -> None:
-    with suppress(ProcessLookupError):
-        worker.kill()
-    await worker.communicate()  # reads to the end, so that its pipes are closed too

@@ -28,6 +28,7 @@ from rlf.apps.bench.kind import Benchmark, Play, Row
 from rlf.apps.bench.packages import PinnedPackages
 from rlf.apps.bench.rows import RowWorld, UserRequest
 from rlf.core.errors import RlfError
+from rlf.processes.forking import fork
 from rlf.types import Task
 
 _SCORES = ("reward", "db", "env_assertion", "action", "communicate")
@@ -244,12 +245,7 @@ class Tau2World(RowWorld):
         It shares the database until one of the two writes to it, so that nothing is parsed or copied twice.
         """
         read, write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.write(write, json.dumps(self._make_gold()).encode())
-            finally:
-                os._exit(0)
+        pid = fork(lambda: os.write(write, json.dumps(self._make_gold()).encode()))
         os.close(write)
         return pid, read
 

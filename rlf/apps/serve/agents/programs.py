@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 from abc import ABC, abstractmethod
@@ -25,7 +24,7 @@ from rlf.apps.serve.agents import bridge
 from rlf.core import RlfError
 from rlf.core.callables import about_to_run, is_async, load_callable
 from rlf.core.text import clean, clean_value, describe
-from rlf.processes.child import SUPERVISED_END_S, describe_exit, supervised
+from rlf.processes.child import SUPERVISED_END_S, describe_exit, run_to_end, supervised
 from rlf.rollout.by_text import message_of
 from rlf.sandbox.launch import BUBBLEWRAP, INSTALL_BUBBLEWRAP, system_options
 from rlf.spec.agent import AgentFailure, AgentSpec, fill
@@ -37,6 +36,7 @@ _SHOWN = 2000
 """Characters of it that are kept with the trajectory."""
 _MAX_ANSWER = 4 << 20
 """Bytes of a service's answer, and of the end of what a command prints that is looked at."""
+_TRIED_S, _REMOVED_S = 60.0, 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class _Containment:
     def open(self) -> socket.socket:
         """The socket at which sessions answer. Raises RlfError where nothing can be contained here."""
         self._folder = tempfile.mkdtemp(prefix="rlf-sessions-")
-        tried = subprocess.run(self._bind(self._folder, ["true"]), capture_output=True, text=True, check=False)
+        tried = run_to_end(self._bind(self._folder, ["true"]), _TRIED_S)
         if tried.returncode:
             self.close()
             why = tried.stderr.strip() or f"exit code {tried.returncode}"
@@ -247,8 +247,7 @@ async def _own_folder() -> AsyncIterator[str]:
     try:
         yield folder
     finally:
-        remove = ["rm", "-rf", "--", folder]
-        await asyncio.to_thread(subprocess.run, remove, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        await asyncio.to_thread(run_to_end, ["rm", "-rf", "--", folder], _REMOVED_S)
 
 
 def _encode(value: Any) -> bytes:
