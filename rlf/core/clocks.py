@@ -108,10 +108,12 @@ os.register_at_fork(after_in_child=_restart_clock)
 class Deadline:
     """When something is to have ended; stands still while that waits its turn in a queue."""
 
-    __slots__ = ("at", "ring", "timers", "waited_s")
+    __slots__ = ("at", "ring", "timers", "use", "waited_s")
     ring: Callable[[], object]
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, use: Timers | None = None) -> None:
+        """Begins now. `use`: what a `TimeLimit` starts it by."""
+        self.use = use
         self.at = clock.now() + limit_s
         """By the clock that stands still while the process is paused."""
         self.waited_s = 0.0
@@ -160,7 +162,7 @@ class Timers:
 
     def within(self, limit_s: float) -> TimeLimit:
         """`with timers.within(limit_s):` is `async with asyncio.timeout(limit_s):`."""
-        return TimeLimit(self, limit_s)
+        return TimeLimit(limit_s, self)
 
     def _set_look(self, at: float) -> None:
         if self._handle is not None:
@@ -199,23 +201,20 @@ def within(limit_s: float) -> TimeLimit:
 class TimeLimit(Deadline):
     """A block that is cancelled when its time is up, and then ends in TimeoutError."""
 
-    __slots__ = ("_is_up", "_num_cancels", "_task", "_timers")
-
-    def __init__(self, timers: Timers, limit_s: float) -> None:
-        super().__init__(limit_s)
-        self._timers, self._is_up = timers, False
+    __slots__ = ("_is_up", "_num_cancels", "_task")
 
     def __enter__(self) -> Self:
         task = asyncio.current_task()
-        assert task is not None, "a time limit outside of a task"
-        self._task, self._num_cancels = task, task.cancelling()
-        self._timers.start(self, self._cancel_block)
+        assert task is not None and self.use is not None, "a time limit outside of a task, or without timers"
+        self._task, self._num_cancels, self._is_up = task, task.cancelling(), False
+        self.use.start(self, self._cancel_block)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._timers.stop(self)
+        assert self.use is not None, "it was entered"
+        self.use.stop(self)
         if self._is_up and self._task.uncancel() <= self._num_cancels and kind is asyncio.CancelledError:
             raise TimeoutError from error
 

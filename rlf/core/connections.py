@@ -69,14 +69,10 @@ class RequestHead:
         lines = [f"{self.request.method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
         if any(map(_CONTROL.search, lines)):
             raise ValueError("a control character in a header")
-        self._start = "".join(f"{line}\r\n" for line in lines).encode()
-        self._without_body = self._start + (b"Content-Length: 0\r\n\r\n" if lengths else b"\r\n")
-
-    def with_body(self, body: bytes | None) -> bytes:
-        """All bytes of a request."""
-        if body is None:
-            return self._without_body
-        return b"%bContent-Length: %d\r\n\r\n%b" % (self._start, len(body), body)
+        self.start = "".join(f"{line}\r\n" for line in lines).encode()
+        """What stands before the length of a body."""
+        self.without_body = self.start + (b"Content-Length: 0\r\n\r\n" if lengths else b"\r\n")
+        """All of a request that has none."""
 
 
 class Answer(HeadersMixin):
@@ -88,8 +84,11 @@ class Answer(HeadersMixin):
 
     def release(self) -> None:
         """Gives the connection back; closes it where the answer has not ended, or the request was not all sent."""
-        _abort_unsent(self._connection)
-        self._connection.release()
+        connection = self._connection
+        if (transport := connection.transport) is not None and transport.get_write_buffer_size():
+            transport.abort()  # to close it would wait until the other side has read that
+            connection.close()
+        connection.release()
 
 
 async def send_request(
@@ -117,7 +116,10 @@ async def send_request(
             raise aiohttp.ServerDisconnectedError
         is_head = request.method == "HEAD"
         protocol.set_response_params(skip_payload=is_head, read_until_eof=True, auto_decompress=False)
-        transport.write(head.with_body(body))
+        if body is None:
+            transport.write(head.without_body)
+        else:
+            transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head.start, len(body), body))
         while True:
             message, content = await protocol.read()
             if not 100 <= message.code < 200 or message.code == 101:  # others announce the answer
@@ -126,14 +128,7 @@ async def send_request(
         connection.close()
         raise aiohttp.ClientResponseError(request.request_info, (), status=fault.code) from fault
     except BaseException:
-        _abort_unsent(connection)
+        if (transport := connection.transport) is not None and transport.get_write_buffer_size():
+            transport.abort()
         connection.close()
         raise
-
-
-def _abort_unsent(connection: Connection) -> None:
-    """Ends a connection whose request is not all sent: to close it would wait until the other side has read that."""
-    transport = connection.transport
-    if transport is not None and transport.get_write_buffer_size():
-        transport.abort()
-        connection.close()

@@ -187,7 +187,7 @@ class HttpClient:
         connector = self._connector or self._open_connector()
         limit_s = deadline_s  # the same in all calls of a tool, so that `_to_connect` is made once
         try:
-            with TimeLimit(self._timers, deadline_s):
+            with TimeLimit(deadline_s, self._timers):
                 for _ in range(MAX_REDIRECTS + 1):
                     hop = course.hop
                     head = self._head(hop.method, hop.url, *hop.headers.items())

@@ -156,12 +156,10 @@ _Call: TypeAlias = tuple[Mapping[str, Any], bool]
 """Arguments, and whether the request may be repeated."""
 
 
-def _logged(request: HttpRequest) -> HttpRequest:
-    """The request, shown by `rlf -v` without its headers and the secrets of the environment."""
-    if logger.isEnabledFor(logging.INFO):
-        body = (request.body or b"").decode(errors="replace")[:_SHOWN_CHARS]
-        logger.info("%s", strike_environment(clean(f"{request.method} {request.url} {body}".rstrip())))
-    return request
+def _log_request(request: HttpRequest) -> None:
+    """Shown by `rlf -v` without its headers and the secrets of the environment."""
+    body = (request.body or b"").decode(errors="replace")[:_SHOWN_CHARS]
+    logger.info("%s", strike_environment(clean(f"{request.method} {request.url} {body}".rstrip())))
 
 
 class HttpRuntime(ToolRuntime):
@@ -219,7 +217,9 @@ class HttpRuntime(ToolRuntime):
             if self._batcher is not None:
                 answer = await self._in_batch((arguments, context.idempotent), limit_s)
             else:
-                request = _logged(self._maker.make(arguments, repeatable=context.idempotent))
+                request = self._maker.make(arguments, repeatable=context.idempotent)
+                if logger.isEnabledFor(logging.INFO):
+                    _log_request(request)
                 response = await self._client.send(request, deadline_s=limit_s)
                 must_be_json = self._response is not None or (context.wants_json and self._result is None)
                 if must_be_json or response.content_type.endswith("json"):
@@ -256,7 +256,9 @@ class HttpRuntime(ToolRuntime):
         batch = self._batch
         assert batch is not None, "a batch for a tool without one"
         values = {"calls": [arguments for arguments, _ in calls]}
-        request = _logged(self._maker.make(values, repeatable=calls[0][1]))
+        request = self._maker.make(values, repeatable=calls[0][1])
+        if logger.isEnabledFor(logging.INFO):
+            _log_request(request)
         answers = part_at(
             self._parse_odd_json((await self._client.send(request, deadline_s=limit_s)).body), batch.answers
         )

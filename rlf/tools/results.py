@@ -332,28 +332,27 @@ class NoSuchPart(LookupError):
     """The value has nothing at the path; the message says where it ends and what is there."""
 
 
-def part_at(value: Any, path: str) -> Any:
+def part_at(value: Any, path: str, depth: int = 0) -> Any:
     """The part of a JSON value at a path; `*` gives the list of what follows it in each item.
+
+    Args:
+        depth: keys of the path that lead to the value.
 
     >>> part_at({"result": [{"text": "a"}, {"text": "b"}]}, "result.*.text")
     ['a', 'b']
     """
-    return _find_part(value, path.split("."), path)
-
-
-def _find_part(value: Any, keys: list[str], path: str) -> Any:
-    if not keys:
-        return value
-    key, rest = keys[0], keys[1:]
-    if key == "*":
-        items = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else None
-        if items is not None:
-            return [_find_part(item, rest, path) for item in items]
-    elif isinstance(value, dict) and key in value:
-        return _find_part(value[key], rest, path)
-    elif isinstance(value, list) and key.removeprefix("-").isdecimal() and -len(value) <= int(key) < len(value):
-        return _find_part(value[int(key)], rest, path)
-    raise NoSuchPart(f"the answer has no {path!r}: {describe_part(value)} where {key!r} should be")
+    for key in path.split(".")[depth:]:
+        depth += 1
+        if key == "*" and isinstance(value, list | dict):
+            items = value if isinstance(value, list) else value.values()
+            return [part_at(item, path, depth) for item in items]
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.removeprefix("-").isdecimal() and -len(value) <= int(key) < len(value):
+            value = value[int(key)]
+        else:
+            raise NoSuchPart(f"the answer has no {path!r}: {describe_part(value)} where {key!r} should be")
+    return value
 
 
 def describe_part(value: Any) -> str:

@@ -8,7 +8,7 @@ import json
 import logging
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -61,17 +61,18 @@ class Ending(NamedTuple):
     """How long the tool's host asks to be left alone."""
 
 
+@dataclass(slots=True, eq=False)
 class Course:
     """One call in progress: its attempts so far, the time that was not its own, an agent's turns. A `Wait`."""
 
-    __slots__ = ("attempts", "call_id", "inner", "name", "origin", "outside_s", "since")
-
-    def __init__(self, name: str, origin: CallOrigin) -> None:
-        self.name, self.origin, self.call_id, self.since = name, origin, "", perf_counter()
-        self.attempts: list[Attempt] = []
-        self.outside_s = 0.0
-        """Time to get ready and in queues of the runtime's own."""
-        self.inner: list[InnerTurn] = []
+    name: str
+    origin: CallOrigin
+    since: float = field(default_factory=perf_counter)
+    call_id: str = ""
+    attempts: list[Attempt] = field(default_factory=list)
+    outside_s: float = 0.0
+    """Time to get ready and in queues of the runtime's own."""
+    inner: list[InnerTurn] = field(default_factory=list)
 
     @property
     def what(self) -> str:
@@ -214,7 +215,7 @@ class OpenTool:
         runtime, (trajectory_id, depth, _, outer) = self.runtime, course.origin
         started, meter = perf_counter(), Meter(outer or self._around.meter)
         is_limited = runtime.ends_when_cancelled and not runtime.ends_in_time
-        deadline = TimeLimit(self._timers, left_s) if is_limited else Deadline(left_s)
+        deadline = TimeLimit(left_s, self._timers) if is_limited else Deadline(left_s)
         ending, num_pauses = _CUT_OFF, 0
         try:
             if self._gets_ready:
