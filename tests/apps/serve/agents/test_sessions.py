@@ -220,7 +220,7 @@ def test_what_is_shown_was_asked_by_the_agent_and_not_by_the_task() -> None:
         for words in said:
             place = text.index(words, place)
     assert "Which town?" in all_text(stored) and "Surely?" in all_text(stored)
-    assert "said more than a question" in candidate_of(scored, {}, CHAT, 0).fault
+    assert "sent more than a question" in candidate_of(scored, {}, CHAT, 0).fault
     plain, _ = play("plain", [CALL, ANSWER])
     assert [turn.asked for turn in plain.turns] == [(), ()], "the task itself, and what stands with the call"
 
