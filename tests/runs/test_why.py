@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from rlf.apps.evaluate import branches
 from rlf.apps.evaluate.branches import Branches, BranchPoint
 from rlf.apps.evaluate.orders import find_orders, order_words
 from rlf.apps.evaluate.turn import explain_turn, find_changes, rewrite
@@ -72,7 +73,11 @@ def test_continuations_without_a_score_say_nothing(project: Path) -> None:
         find_worths(trajectory, [replace(played(0), num_unscorable=64)], is_right=True)
 
 
-def test_an_explanation_has_each_turn_and_the_arithmetic_of_the_reward(project: Path) -> None:
+def test_an_explanation_has_each_turn_and_the_arithmetic_of_the_reward_and_names_code_that_changed(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(branches.logger, "warning", lambda text, *values: warned.append(text % values))
     run, trajectory, point = longest()
     found = explain(point, 4, at=None, runs_folder=RUNS, command=["rlf"])
     assert (found.of.run, found.num_samples, len(found.turns)) == (run, 4, len(trajectory.turns))
@@ -83,8 +88,12 @@ def test_an_explanation_has_each_turn_and_the_arithmetic_of_the_reward(project: 
         for one in found.turns:
             assert one.branches is not None
             assert {head.phase for head in reader.trajectories(one.branches)} == {BRANCH}
+    assert not warned
+    with (project / "search.py").open("a") as code:
+        code.write("# edited\n")
     again = explain(point, 4, at=None, runs_folder=RUNS, command=["rlf"])  # `latest` is still the run that trained
     assert [one.before for one in again.turns] == [one.before for one in found.turns]
+    assert len(warned) == 1 and "search.py" in warned[0] and "changed since the run" in warned[0]
 
 
 def test_the_command_shows_a_row_for_each_turn_and_json(project: Path) -> None:

@@ -6,6 +6,7 @@ They are kept as an evaluation of their own, a child of the run.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,13 +24,17 @@ from rlf.lineage.values import num_before
 from rlf.reports.statistics import Interval, wilson_interval
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Prefix, Rollout
+from rlf.runs.changes import find_changes
 from rlf.runs.exports import trained_run
 from rlf.runs.place import open_reader
 from rlf.runs.players import save_trajectories
+from rlf.runs.restore import Places
 from rlf.runs.targets import Target, open_target
 from rlf.training.harness import build_harness
 from rlf.types import Scored, Trajectory
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,13 @@ def play_points(
     """
     name = run_id if at is None else f"{run_id}@{at}"
     with open_target(name, runs_folder=runs_folder, needs_data=False) as target:
+        assert target.record is not None, f"{name} is of no run"
+        with open_reader(runs_folder) as reader:
+            places = Places.of(target.record, reader.store)
+            changes = find_changes(reader, target.record, target.plan, places, at_step=stored.summary.step)
+        for change in changes:
+            if change.role in ("code", "source"):
+                logger.warning("%s: changed since the run; what is played uses it as it is now", change.words)
         played = asyncio.run(_play_rollouts(target, stored.scored.trajectory, choose, num_samples))
         return [_record(point, scored, stored, target, runs_folder, command) for point, scored in played]
 

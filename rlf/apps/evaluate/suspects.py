@@ -145,12 +145,8 @@ def _wrong_golds(run: Recorded) -> Iterator[Suspect]:
     if fmean(_holds_gold(each) for each in right) < _SUPPORTED:
         return
     wrong = [each for each in groups if _agreed(each) and not _holds_gold(each)]
-    share = len(wrong) / len(groups)
-    if (
-        len(wrong) < _WRONG_GROUPS
-        or wilson_interval(len(wrong), len(groups)).low < _WRONG_SHARE / 2
-        or share < _WRONG_SHARE
-    ):
+    share, low = len(wrong) / len(groups), wilson_interval(len(wrong), len(groups)).low
+    if len(wrong) < _WRONG_GROUPS or low < _WRONG_SHARE / 2 or share < _WRONG_SHARE:
         return
     first = wrong[0][0].summary
     seen = (
@@ -181,12 +177,8 @@ def _holds_gold(group: Sequence[StoredTrajectory]) -> bool:
 
 def _agreed(group: Sequence[StoredTrajectory]) -> bool:
     answers = {normalize(item.summary.answer or "") for item in group}
-    return (
-        len(answers) == 1
-        and "" not in answers
-        and not any(item.summary.success for item in group)
-        and (_holds(group, next(iter(answers))))
-    )
+    is_one = len(answers) == 1 and "" not in answers and not any(item.summary.success for item in group)
+    return is_one and _holds(group, next(iter(answers)))
 
 
 def _late(run: Recorded) -> list[StoredTrajectory]:
@@ -236,14 +228,8 @@ def _changed_reward(run: Recorded, term: str, one: Break, figure: Figure) -> Sus
     )
     refuted = "`rlf rewards score SPEC --run RUN` gives answers of both sides the values that they had"
     shows = [item for item in run.trained if item.summary.step >= one.step and figure.value(item) is not None]
-    return Suspect(
-        BreakKind.REWARD_CHANGED,
-        one.step,
-        seen,
-        refuted,
-        f"Look at what {term!r} reads: its file, its service, what it keeps.",
-        tuple(place(item) for item in shows[:_SHOWN]),
-    )
+    advice = f"Look at what {term!r} reads: its file, its service, what it keeps."
+    return Suspect(BreakKind.REWARD_CHANGED, one.step, seen, refuted, advice, tuple(map(place, shows[:_SHOWN])))
 
 
 def _missing_rewards(run: Recorded) -> Iterator[Suspect]:

@@ -63,7 +63,6 @@ def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job
     _write_rows(job.train, training_rows(keep_images(train, job, shared=shared), plan.spec))
     if evaluation:
         _write_rows(job.evaluation, evaluation_rows(keep_images(evaluation, job, shared=shared), plan.spec.eval))
-    _write_json(job.argv, options)
     _write_json(job.env, {"set": VARIABLES, "secrets": secrets(plan)})
     job.agent.write_text(agent_source(plan.spec.model.lora), encoding="utf-8")
     job.plan.write_text(plan_to_json(plan), encoding="utf-8")
@@ -71,6 +70,7 @@ def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job
     job.launch.chmod(0o755)
     if ingest is not None and ingest.certificate is not None:
         shutil.copyfile(ingest.certificate, job.certificate)
+    _write_json(job.argv, options)  # last: a driver that continues takes it for the sign that there is a job
 
 
 def agent_source(lora: LoraSpec | None) -> str:

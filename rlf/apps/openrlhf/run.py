@@ -166,7 +166,7 @@ class OpenRlhfRun:
             self._goes_on = state in (*GOES_ON, DONE)
         if self._goes_on:
             self.step = last_step
-        elif self._ingest is not None:
+        elif self._ingest is not None and self.job.argv.is_file():
             saved = asyncio.run(self._settle_alone())
             self.step = saved[-1].step if saved else 0
         else:
@@ -225,7 +225,7 @@ class OpenRlhfRun:
     async def _new_launch(self) -> JobAttempt:
         """Writes what the next launch of the job reads; reports what an earlier one left."""
         number = 1
-        if self._last_recorded is not None:
+        if self._last_recorded is not None and self.job.argv.is_file():  # else it ended before it had a job
             number = self._catch_up(self._last_recorded) + 1
         if not self.job.argv.is_file():
             # Opens tools and rewards once: what is wrong with them is reported before anything is started.

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from rlf.apps.openrlhf import run as engine_run
 from rlf.apps.openrlhf.job import MachinePlace
 from rlf.apps.openrlhf.process import JobWatch
 from rlf.core import RlfError, RunError
@@ -260,6 +261,18 @@ def test_ctrl_c_ends_everything_and_keeps_what_was_done(tmp_path, left_nothing):
     assert start(tmp_path, "hang:2", watch=Watch(stop)).status is RunStatus.INTERRUPTED
     run_, steps, *_ = stored(tmp_path)
     assert (run_.status, sorted(steps)) == (RunStatus.INTERRUPTED, [1, 2])
+
+
+def test_a_run_that_ended_before_it_had_a_job_is_resumed(tmp_path, monkeypatch, left_nothing):
+    def stop(event):
+        if isinstance(event, Notice) and event.data.get("stage") == "parts":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert start(tmp_path, watch=Watch(stop)).status is RunStatus.INTERRUPTED
+    shutil.rmtree(next(tmp_path.glob("*/job")))  # as where it is killed before it writes
+    monkeypatch.setattr(engine_run, "MachinePlace", place)
+    assert resume("latest", runs_folder=tmp_path, view=Watch(), command=["rlf"]).status is RunStatus.FINISHED
+    assert sorted(stored(tmp_path)[1]) == [1, 2, 3, 4]
 
 
 def test_a_killed_driver_takes_its_job_along_and_is_caught_up_with_once(tmp_path):
