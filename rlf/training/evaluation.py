@@ -12,8 +12,7 @@ from functools import partial
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
-from rlf.algo.by_world import advantages_by_world
-from rlf.algo.estimator import AdvantageInput, Estimator
+from rlf.algo.estimator import AdvantageInput, Estimator, advantages_by_world
 from rlf.reports.statistics import find_spread, pass_at_k, wilson_interval
 from rlf.rollout.collect import Halt, Player, collect, dead_share, group_by_world, rollout_metrics, wait_share
 from rlf.rollout.rollout import Rollout

@@ -20,8 +20,7 @@ from rlf.algo.advantages.grpo import Grpo
 from rlf.algo.advantages.reinforce import Reinforce
 from rlf.algo.advantages.reinforce_baseline import ReinforceBaseline
 from rlf.algo.advantages.rloo import Rloo
-from rlf.algo.by_world import take_rows
-from rlf.algo.estimator import AdvantageInput, AdvantageOutput
+from rlf.algo.estimator import AdvantageInput, AdvantageOutput, take_rows
 from rlf.core.callables import load_module
 
 from .batches import random_batch, random_mask

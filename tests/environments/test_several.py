@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 import rlf
 from rlf.algo.advantages.reinforce import Reinforce
-from rlf.algo.by_world import advantages_by_world
-from rlf.algo.estimator import AdvantageInput
+from rlf.algo.estimator import AdvantageInput, advantages_by_world
 from rlf.core import SpecError
 from rlf.environments import EnvSpec
 from rlf.plan.compiler import compile as compile_plan

@@ -158,7 +158,7 @@ def _recompute_advantage(
     stored: Sequence[StoredTrajectory], place: int, train: TrainSpec
 ) -> tuple[float | None, tuple[float | None, ...], str]:
     """Mean and tokens of a trajectory's advantages; or why there are none."""
-    from rlf.algo.by_world import advantages_by_world
+    from rlf.algo.estimator import advantages_by_world
     from rlf.training.batch import make_batch
 
     greedy = _greedy_rewards(stored) if train.algorithm.needs_greedy else None

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from rlf.algo.advantages.supervised import Supervised
-from rlf.algo.by_world import advantages_by_world
-from rlf.algo.estimator import AdvantageInput, AdvantageOutput
+from rlf.algo.estimator import AdvantageInput, AdvantageOutput, advantages_by_world
 from rlf.algo.loss_config import Aggregation, CorrectionLevel, PolicyLossConfig, PolicyLossKind, approx_kl, lr_factor
 from rlf.algo.losses import PolicyLossOutput, aggregate_loss, high_entropy, loss_denominator, policy_loss, value_loss
 from rlf.core.identity import derive_seed
