@@ -34,9 +34,9 @@ TARGET, SAMPLES, LIMIT = 0.8, 2, 128
 _ALONE = ("data.demonstrations=null", "eval.every=null", "eval.greedy=false", f"eval.num_samples={SAMPLES}")
 
 
-def climb(spec: str, target: float, runs: Path) -> list[dict[str, Any]]:
+def climb(spec: str, target: float, runs: Path, *more: str) -> list[dict[str, Any]]:
     """The rungs of a climb, tried or left out."""
-    asked = ["--target", str(target), "-k", str(SAMPLES), f"eval.limit={LIMIT}", "--json", "--runs", str(runs)]
+    asked = ["--target", str(target), "-k", str(SAMPLES), f"eval.limit={LIMIT}", "--json", "--runs", str(runs), *more]
     command = [sys.executable, "-m", "rlf", "climb", str(_ROOT / spec), *asked]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     if done.returncode not in (0, 3):
@@ -66,10 +66,10 @@ def find_enough(rungs: list[dict[str, Any]]) -> str:
     return next((rung["name"] for rung in rungs if rung["low"] >= TARGET), "none")
 
 
-def show_climb(spec: str, runs: Path) -> str:
-    """What a spec's climbs came to, in a few lines."""
+def show_climb(spec: str, runs: Path, *more: str) -> str:
+    """What a spec's climbs came to, in a few lines. Args: more: further arguments of `rlf climb`."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    taken, every = climb(spec, TARGET, runs), climb(spec, 1.0, runs)
+    taken, every = climb(spec, TARGET, runs, *more), climb(spec, 1.0, runs, *more)
     success, low, alone = train_alone(spec, runs)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

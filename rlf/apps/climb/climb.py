@@ -35,6 +35,8 @@ from rlf.types.events import EvaluationFinished, EventSink, RunEvent, RunStatus
 _KEY = "rlf climb"
 _PASSES, _PER_STEP, _LEAST_STEPS = 5, 32, 20
 """Of solutions that the spec does not set up as demonstrations: passes over them, of so many a step."""
+_MOST_DISTILLED = 24
+"""Steps that a policy gets to learn from itself, where rewards are all equal: soon, or most likely not at all."""
 _NO_DEMONSTRATIONS = "data.demonstrations=null"
 
 
@@ -89,11 +91,6 @@ class Climb(Jsonable):
     reached: str | None
     """The rung that was enough; None: none was."""
     rungs: tuple[Rung, ...]
-
-    @property
-    def run_ids(self) -> list[str]:
-        """The runs and evaluations, in order."""
-        return [rung.run_id for rung in self.rungs if rung.run_id is not None]
 
 
 class _Skip(Exception):
@@ -155,6 +152,7 @@ class _Ladder:
             ("base", partial(self._evaluate, "base", self._files, self._overrides)),
             ("prompt", self._prompt),
             ("demonstrations", self._demonstrations),
+            ("distillation", self._distillation),
             ("rewards", self._rewards),
         ):
             try:
@@ -236,15 +234,34 @@ class _Ladder:
         shown = load_spec(list(self._files), list(self._overrides)).spec.data.demonstrations
         return shown is not None and (shown.path.startswith(BUILTIN) or Path(shown.path).exists())
 
+    def _distillation(self) -> Rung:
+        """The policy as its own teacher, shown what is reported against a try: it learns where all fail."""
+        best = self._best
+        if best is None or best.run_id is None or best.unsolved != 1:
+            raise _Skip("some questions are solved, and there rewards teach")
+        if Feature.DEMONSTRATIONS in self.spec.engine.LACKS:
+            raise _Skip("on a cluster the policy is not its own teacher")
+        describe = import_app(_KEY, "demos", "teaching").describe_failures
+        with open_reader(self._runs_folder) as reader:
+            tries = reader.trajectories(best.run_id, TrajectoryFilter(phase="sampled"))
+            kept = (reader.whole(best.run_id, each) for each in tries)
+            if not any(describe(each.scored) for each in kept if each is not None):
+                raise _Skip("nothing is reported against tries that fail: no error of a tool, no reason of a reward")
+        changes = ["train.algorithm=distillation", "train.dynamic_filtering=null"]  # rewards may all be equal
+        return self._sample("distillation", changes, _MOST_DISTILLED)
+
     def _rewards(self) -> Rung:
-        best, steps = self._best, self.spec.train.steps
-        if best is not None and best.unsolved == 1:
-            raise _Skip(
-                f"no question is solved by any of {self._options.samples} samples: there is nothing to strengthen"
-            )
+        if self._best is not None and self._best.unsolved == 1:
+            raise _Skip(f"none of {self._options.samples} samples solves a question: there is nothing to strengthen")
+        return self._sample("rewards", [], self.spec.train.steps)
+
+    def _sample(self, name: str, changes: Sequence[str], most: int) -> Rung:
+        """The steps that the spec has beside those that imitate, from the best model so far."""
+        steps = self.spec.train.steps
         if self._has_demonstrations() and (imitating := self._declared()[1]) < steps:
             steps -= imitating
-        return self._train("rewards", [_NO_DEMONSTRATIONS, f"model.path={self._model}", f"train.steps={steps}"])
+        changes = [*changes, _NO_DEMONSTRATIONS, f"model.path={self._model}", f"train.steps={min(steps, most)}"]
+        return self._train(name, changes)
 
     def _evaluate(self, name: str, files: Sequence[Path], overrides: Sequence[str]) -> Rung:
         """The model so far, tried on the evaluation set. Stopped, the same call continues it."""
@@ -254,11 +271,10 @@ class _Ladder:
         options = preparing.EvaluationOptions(tuple(files), changes, **asked)
         with preparing.prepare(self._model, options, runs_folder=self._runs_folder) as planned:
             known = self._find(planned.identity)
-        if known is None or known.status is not RunStatus.FINISHED:
-            play = import_app(_KEY, "evaluate", "python").evaluate
-            run_id = play([self._model], list(files), changes, **asked, runs_folder=self._runs_folder).rows[0].run_id
-        else:
-            run_id = known.id
+        if known is not None and known.status is RunStatus.FINISHED:
+            return self._measure(name, known.id, None)
+        play = import_app(_KEY, "evaluate", "python").evaluate
+        run_id = play([self._model], list(files), changes, **asked, runs_folder=self._runs_folder).rows[0].run_id
         return self._measure(name, run_id, None)
 
     def _find(self, plan_hash: str, name: str | None = None) -> RunLine | None:
@@ -312,12 +328,13 @@ class _Ladder:
                 if not each.trajectory_id.startswith("demonstration/")
             ]
         shares, interval = list(success_by_task(tries).values()), interval_of(last.metrics)
+        low, high = (None, None) if interval is None else (interval.low, interval.high)
         return Rung(
             name,
             run_id,
             last.metrics.get("success"),
-            None if interval is None else interval.low,
-            None if interval is None else interval.high,
+            low,
+            high,
             fmean(share == 0 for share in shares) if shares else None,
             fmean(share == 1 for share in shares) if shares else None,
             len(played),

@@ -164,15 +164,11 @@ def _gather(
         runs += _teach(spec, asked.teacher, len(tasks), files, overrides, runs_folder)
     if runs:
         with open_reader(runs_folder) as reader:
-            labels = _read_labels(runs_folder / LABELS)
+            lines = read_labelled_lines(runs_folder / LABELS) if (runs_folder / LABELS).exists() else []
+            said = ((line.id, line.label) for line in lines)  # by people: 1 for good and 0 for bad, or their number
+            labels = {id_: float(label) for id_, label in said if id_ is not None and not isinstance(label, str)}
             found += [one for name in runs for one in from_run(reader, name, labels)]
     return found + [one for path in asked.files for one in from_file(path)]
-
-
-def _read_labels(path: Path) -> dict[str, float]:
-    """What people say of trajectories, by id: 1 for good and 0 for bad, or their number."""
-    lines = read_labelled_lines(path) if path.exists() else []
-    return {line.id: float(line.label) for line in lines if line.id is not None and not isinstance(line.label, str)}
 
 
 def _teach(

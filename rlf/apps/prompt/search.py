@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlf.core.errors import RlfError, SpecError
@@ -334,7 +335,7 @@ async def _search(
                 stop_callbacks=None
                 if most is None
                 else [lambda _: traffic.meter.cost_usd + write.meter.cost_usd >= most],
-                logger=_Log(notify),
+                logger=SimpleNamespace(log=lambda message: notify(message.split("\n", 1)[0][:200])),
                 seed=spec.seed % (1 << 32),
             )
         best = {name: text for name, text in result.best_candidate.items() if text != first[name]}
@@ -356,16 +357,6 @@ async def _search(
     finally:
         await pool.close()
         kept.close()
-
-
-class _Log:
-    """What GEPA logs. A `gepa` LoggerProtocol."""
-
-    def __init__(self, notify: Callable[[str], None]) -> None:
-        self._notify = notify
-
-    def log(self, message: str) -> None:
-        self._notify(message.split("\n", 1)[0][:200])
 
 
 def _first_texts(target: Target) -> Texts:

@@ -54,13 +54,14 @@ def whole(tmp_path_factory):
 
 def test_a_rung_after_another_is_climbed_and_says_why_it_was_not_enough(whole):
     _, runs, done = whole
-    base, prompt, shown, rewards = done.rungs
-    assert [rung.name for rung in done.rungs] == ["base", "prompt", "demonstrations", "rewards"]
+    base, prompt, shown, distilled, rewards = done.rungs
+    assert [rung.name for rung in done.rungs] == ["base", "prompt", "demonstrations", "distillation", "rewards"]
+    assert distilled.run_id is None and "there rewards teach" in distilled.words
     assert done.reached is None and prompt.run_id is None and "no model rewrites prompts" in prompt.words
     assert "below the target of 100%. None of 2 samples solves" in base.words
     assert (shown.num_rollouts, shown.num_sampled) == (0, 0) and min(base.time_s, shown.time_s) > 0 == prompt.time_s
     assert rewards.num_rollouts == 1 * 2 * 4 and rewards.num_sampled > 0  # two of three steps imitate
-    assert [runs_of(runs)[id_] for id_ in done.run_ids] == [
+    assert [runs_of(runs)[id_] for id_ in [rung.run_id for rung in done.rungs if rung.run_id is not None]] == [
         ("search", "evaluation", 0),
         ("search-demonstrations", "local", 2),
         ("search-rewards", "local", 1),
@@ -114,7 +115,7 @@ def test_a_prompt_that_is_better_is_what_later_rungs_have(whole, tmp_path, monke
     monkeypatch.setattr(searching, "search", search)
     writer = EndpointSpec(url="http://127.0.0.1:9/v1", model="writer")
     done = up(FEW, tmp_path / "runs", replace(NEVER, writer=writer))
-    base, prompt, shown, rewards = done.rungs
+    base, prompt, shown, _, rewards = done.rungs
     assert (prompt.num_rollouts, prompt.num_sampled) == (30, 400) and prompt.run_id != base.run_id
     assert shown.run_id is None and "there are no demonstrations" in shown.words
     with open_reader(tmp_path / "runs") as reader:
@@ -128,10 +129,15 @@ def test_demonstrations_that_ship_with_rlf_are_imitated_as_the_spec_says(tmp_pat
     assert (shown["path"], shown["steps"], steps) == ("builtin:shop/demonstrations", None, 60)
 
 
-def test_rewards_are_left_out_where_no_sample_solves_anything(tmp_path):
+def test_where_no_sample_solves_anything_the_policy_learns_by_what_is_said_against_it_and_not_by_rewards(tmp_path):
     done = up([*FEW, "data.eval.answer=null", "success=null", "rewards=[{kind: rule, name: never, rule: regex, "
               "pattern: 'a^', weight: 1}]"], tmp_path / "runs")  # fmt: skip
-    assert "there is nothing to strengthen" in done.rungs[-1].words and len(runs_of(tmp_path / "runs")) == 1
+    *_, distilled, rewards = done.rungs
+    assert "there is nothing to strengthen" in rewards.words and distilled.num_sampled > 0
+    with open_reader(tmp_path / "runs") as reader:
+        run = reader.get_run(distilled.run_id)
+        assert run.record.plan["spec"]["train"]["algorithm"]["kind"] == "distillation"
+        assert all(step.metrics["teacher/taught"] > 0 for step in reader.steps(run.record.id))
 
 
 def test_a_spec_that_is_measured_by_nothing_is_refused(tmp_path):
