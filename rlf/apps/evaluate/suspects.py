@@ -405,10 +405,8 @@ def _other_terms(run: Recorded) -> Iterator[Suspect]:
     term, share = max(shares.items(), key=lambda one: one[1])
     if share < _PAYS:
         return
-    seen = (
-        f"the reward rose by {decimal(rise)} and success by {100 * gain:+.0f} points; {percent(share)} of the order "
-        f"within groups is by {term!r}"
-    )
+    order = f"{percent(min(share, 1.0))} of the order within groups is by {term!r}"
+    seen = f"the reward rose by {decimal(rise)} and success by {100 * gain:+.0f} points; {order}"
     late = [item for item in _late(run) if item.summary.success == 0.0 and item.summary.reward is not None]
     best = sorted(late, key=lambda item: -(item.summary.reward or 0.0))[:_SHOWN]
     refuted = f"a run with a smaller weight of {term!r} learns no better"

@@ -186,6 +186,13 @@ class Ingest:
                 self._tell_evaluation(line.step, self._next_evaluation())
             else:
                 self._tell_step(line.step, line.metrics)
+        # OpenRLHF prints a step before it saves it, and Ray passes on what is printed some time later: a stop between
+        # them leaves a checkpoint, from which the job continues, of a step without its line.
+        saved = max(map(step_of, whole_checkpoints(self._job)), default=0) if last else 0
+        for step in range(self.step + 1, int(min(saved, self._until)) + 1):
+            text = f"step {step} is known by its checkpoint alone: the job ended before its figures had come"
+            self._emit_event(Notice("warning", text, {"step": step}), step)
+            self._tell_step(step, {})
         self._tell_checkpoints(last=last)
         return lines
 

@@ -194,6 +194,29 @@ def test_a_driver_that_follows_on_misses_nothing_of_files_that_were_removed(come
     assert again == WHOLE[-3:]
 
 
+def test_a_step_whose_line_a_stop_cut_off_is_known_by_its_checkpoint(spec, tmp_path):
+    job = new_job(tmp_path / "job")
+    folder = job.checkpoints / "_actor" / "global_step2"
+    folder.mkdir(parents=True)
+    (folder.parent / "latest").write_text("global_step2")
+    events = []
+    ingest = Ingest(spec, job, new_attempt(job, 1, first_step=1), emit=events.append)
+    lines = history()
+    lost = next(place for place, (_, written) in enumerate(lines) if b"Global step 2" in written)
+    for kind, written in lines[:lost]:
+        path = job.log(1) if kind == "log" else job.spool / "attempt-1" / "node-1.spool"
+        with path.open("ab") as file:
+            file.write(written)
+    ingest.poll()
+    assert ingest.step == 1
+    ingest.poll(last=True)
+    ingest.tell_left()
+    step, saved = events[-2:]
+    assert isinstance(step, StepFinished) and isinstance(saved, CheckpointSaved) and step.step == saved.step == 2
+    assert [scored.trajectory.id for scored in step.trajectories] == WHOLE[3][3]
+    assert "loss/policy" not in step.metrics and "known by its checkpoint alone" in events[-3].text
+
+
 def test_a_step_that_is_not_in_the_spool_is_reported_as_a_warning(spec, tmp_path):
     job = new_job(tmp_path / "job")
     job.log(1).write_text("Global step 1: {'policy_loss': 1.0}\n")
