@@ -19,7 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 HERE, ROOT = Path(__file__), Path(__file__).parents[2]
 HOME = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rlf/frameworks"
@@ -60,13 +62,22 @@ def calculator(expression: str) -> str:
     return found(expression)
 
 
+@cache
+def http(kind: str = "DefaultAsyncHttpxClient") -> Any:
+    """The HTTP client of all trajectories: each new one reads the machine's certificates."""
+    import openai
+
+    return getattr(openai, kind)()
+
+
 async def openai_agents(question: str, url: str, key: str) -> str:
     """An agent of openai-agents."""
     import agents
     from openai import AsyncOpenAI
 
     agents.set_tracing_disabled(True)
-    model = agents.OpenAIChatCompletionsModel("policy", AsyncOpenAI(base_url=url, api_key=key))
+    client = AsyncOpenAI(base_url=url, api_key=key, http_client=http())
+    model = agents.OpenAIChatCompletionsModel("policy", client)
     agent = agents.Agent("searcher", tools=[agents.function_tool(search)], model=model)
     with contextlib.suppress(agents.MaxTurnsExceeded):
         return str((await agents.Runner.run(agent, question, max_turns=TURNS)).final_output)
@@ -80,7 +91,8 @@ async def langgraph(question: str, url: str, key: str) -> str:
     from langchain_openai import ChatOpenAI
     from langgraph.errors import GraphRecursionError
 
-    agent = create_agent(ChatOpenAI(model="policy", base_url=url, api_key=key), [tool(search)])
+    clients = {"http_client": http("DefaultHttpxClient"), "http_async_client": http()}
+    agent = create_agent(ChatOpenAI(model="policy", base_url=url, api_key=key, **clients), [tool(search)])
     asked = {"messages": [("user", question)]}
     with contextlib.suppress(GraphRecursionError):
         return str((await agent.ainvoke(asked, {"recursion_limit": 2 * TURNS}))["messages"][-1].content)
@@ -94,7 +106,8 @@ async def pydantic_ai(question: str, url: str, key: str) -> str:
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    agent = Agent(OpenAIChatModel("policy", provider=OpenAIProvider(base_url=url, api_key=key)), tools=[search])
+    provider = OpenAIProvider(base_url=url, api_key=key, http_client=http())
+    agent = Agent(OpenAIChatModel("policy", provider=provider), tools=[search])
     with contextlib.suppress(UnexpectedModelBehavior, UsageLimitExceeded):  # no errors of its client: they are raised
         return str((await agent.run(question, usage_limits=UsageLimits(request_limit=TURNS))).output)
     return ""

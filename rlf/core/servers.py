@@ -62,11 +62,12 @@ def own_names(*hosts: str) -> frozenset[str]:
     return frozenset(name.strip().lower() for name in named if name.strip())
 
 
-def guard_visitors(*hosts: str) -> Middleware:
+def guard_visitors(*hosts: str, body_s: float | None = None) -> Middleware:
     """The guard of an aiohttp application.
 
     Args:
         hosts: names that it listens on or is reached by.
+        body_s: time for a body to arrive; None: `BODY_S`.
     """
     from aiohttp import web
 
@@ -80,7 +81,7 @@ def guard_visitors(*hosts: str) -> Middleware:
         if refused is not None:
             return web.json_response({"error": refused[1]}, status=refused[0], headers={"Connection": "close"})
         # the reader of the body gets the refusal, so that each application answers in its own form
-        late = asyncio.get_running_loop().call_later(BODY_S, _end_body, request)
+        late = asyncio.get_running_loop().call_later(body_s or BODY_S, _end_body, request)
         try:
             return await handler(request)
         finally:
@@ -88,14 +89,14 @@ def guard_visitors(*hosts: str) -> Middleware:
 
     def _end_body(request: web.Request) -> None:
         if not request.content.is_eof():
-            request.content.set_exception(web.HTTPRequestTimeout(text=late_body()))
+            request.content.set_exception(web.HTTPRequestTimeout(text=late_body(body_s)))
 
     return guard
 
 
-def late_body() -> str:
+def late_body(body_s: float | None = None) -> str:
     """Why a request is given up whose body has not arrived."""
-    return f"the body did not arrive within {BODY_S:g} s"
+    return f"the body did not arrive within {body_s or BODY_S:g} s"
 
 
 async def receive_body(receive: _Receive) -> _Receive | None:

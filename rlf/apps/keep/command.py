@@ -280,7 +280,8 @@ def reproduce_run(
 ) -> None:
     """Run a run's plan again from the lineage, its tools' recorded responses played back.
 
-    On a CPU the default engine gives the same numbers bit for bit; --verify shows it, or names the first difference.
+    On a CPU and without `rollout.schedule: clock` the default engine gives the same numbers bit for bit; --verify
+    shows it, or names the first difference.
     """
     from rlf.apps.keep.forks import compare_with_original, reproduce
     from rlf.types.events import RunStatus

@@ -31,6 +31,8 @@ class ServeSettings:
     max_queue: int = 256
     """Answers that may wait beside those that are sampled; further requests get 429."""
     max_body_bytes: int = 16_000_000
+    body_s: float | None = None
+    """Time for a request's body to arrive; None: as any server of rlf's gives it."""
     request_s: float = 600.0
     """Time for one request, from its first byte to the last of its answer."""
     keep_alive_s: float = 10.0

@@ -101,7 +101,7 @@ class Server(ABC):
 
     def app(self) -> web.Application:
         """The application, for visitors that come by one of the server's names or by an address."""
-        guards = [guard_visitors(self._settings.host), self._report_request, self._let_in]
+        guards = [guard_visitors(self._settings.host, body_s=self._settings.body_s), self._report_request, self._let_in]
         app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=guards)
         app.router.add_get(self.prefix + "/v1/models", self._answer_models)
         app.router.add_get(self.prefix + "/v1/models/{name:.+}", self._show_model)

@@ -153,7 +153,8 @@ def _certificate(played: Sequence[Trajectory], policy: _Recording) -> AgentCerti
     states: list[dict[str, Any]] = [dict(each.world.final_state) for each in played if each.world is not None]
     notes = Counter[str]()
     for state in states:
-        notes.update({key: value for key, value in state.items() if isinstance(value, int) and key not in _SIZES})
+        counted = {key: value for key, value in state.items() if isinstance(value, int)}
+        notes.update({key: value for key, value in counted.items() if key not in ("calls", "contexts")})
     sampled = sum(each.num_sampled for each in played)
     broken = [each for each in played if each.stop is StopReason.INFRA_FAILURE]
     causes = Counter(turn.link for each in played for turn in each.turns if turn.link not in ("", calls.FIRST))
@@ -168,10 +169,6 @@ def _certificate(played: Sequence[Trajectory], policy: _Recording) -> AgentCerti
         sum(not each.turns for each in played),
         broken[0].error if broken else None,
     )
-
-
-_SIZES = ("calls", "contexts")
-"""Of a session's final state, what is counted apart."""
 
 
 def _count_wrong(trajectory: Trajectory, drawn: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> int:

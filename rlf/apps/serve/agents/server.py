@@ -85,7 +85,8 @@ class AgentServer:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        settings = ServeSettings(name="policy", request_s=self.agent.timeout_s)
+        # Where many agents share one process, minutes may pass between a request's head and its body.
+        settings = ServeSettings(name="policy", body_s=self.agent.timeout_s, request_s=self.agent.timeout_s)
         self._server = SessionServer(self._tokenizer, settings)
         await self._stack.enter_async_context(self._program)
         listener = listening(settings.host, 0)
@@ -134,15 +135,14 @@ class AgentServer:
         playing = asyncio.ensure_future(self._program.run(task, address))
         over = asyncio.ensure_future(session.over.wait())
         try:
-            limit_s = self.agent.timeout_s
-            await asyncio.wait((playing, over), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((playing, over), timeout=self.agent.timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if playing.done():
                 return playing.result()
             if session.is_broken:
                 raise AgentFault(AgentFailure.BREAK, "a prompt continued no earlier call")
             if session.over.is_set():
                 return AgentResult(None)
-            raise AgentFault(AgentFailure.TIMEOUT, f"it was not over after {limit_s:g} s")
+            raise AgentFault(AgentFailure.TIMEOUT, f"it was not over after {self.agent.timeout_s:g} s")
         finally:
             over.cancel()
             playing.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -85,6 +86,19 @@ async def renames_calls(task: AgentTask, session: AgentSession) -> str:
             call["function"]["arguments"] = json.dumps(json.loads(call["function"]["arguments"]), indent=1)
         messages += [{**message, "content": f" {message['content'] or ''}\n"}, *results(message)]
     return str(message_of(await ask(session, messages))["content"])
+
+
+async def sends_its_body_late(task: AgentTask, session: AgentSession) -> str:
+    """So many agents share its process that time passes between the head of a request and its body."""
+    url, body = urlsplit(session.url), json.dumps({"model": "policy", "messages": task.messages}).encode()
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {session.key}\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(f"POST {url.path}/chat/completions HTTP/1.0\r\n{head}".encode())
+    await asyncio.sleep(0.3)
+    writer.write(body)
+    answer = await reader.read()
+    writer.close()
+    return "Paris" if b" 200 " in answer else answer.decode()
 
 
 async def retries(task: AgentTask, session: AgentSession) -> str:

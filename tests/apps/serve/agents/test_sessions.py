@@ -297,6 +297,13 @@ def test_a_failure_is_named_and_left_out_of_the_loss_unless_it_is_the_policys(na
     assert scored.error is None
 
 
+def test_a_body_may_take_as_long_as_its_trajectory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlf.core.servers.BODY_S", 0.1)
+    trajectory, policy = play("sends_its_body_late", [ANSWER])
+    check_exact(trajectory, policy)
+    assert trajectory.answer == "Paris", trajectory.error
+
+
 def test_calls_over_the_limit_end_the_trajectory() -> None:
     trajectory, policy = play("calls_for_ever", [ANSWER] * 9, max_calls=5)
     check_exact(trajectory, policy)
