@@ -154,7 +154,7 @@ def kept_attributes(instance: Any) -> dict[str, Any]:
     return {name: one for name, one in known.items() if name != "score" or isinstance(one, Real)}
 
 
-def to_scores(value: Any, instance: Any) -> dict[str, float]:
+def _to_scores(value: Any, instance: Any) -> dict[str, float]:
     """The values of `score` by name; a bare number is `score`, and attributes stand in where there is none."""
     if value is None:
         value = {name: one for name, one in kept_attributes(instance).items() if name in _NUMBERS}
@@ -332,7 +332,7 @@ class ClassWorld(World):
         value = await self._place.live(self._instance, "score")
         if value is None and hasattr(self._instance, GET_REWARD):
             value = {REWARD: await self._place.live(self._instance, GET_REWARD)}
-        return to_scores(value, self._instance)
+        return _to_scores(value, self._instance)
 
     async def gold(self) -> Sequence[ToolCall | str] | None:
         return to_actions(await self._place.live(self._instance, "gold"))

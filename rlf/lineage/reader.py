@@ -87,11 +87,10 @@ class Reader:
 
     def list_runs(self, run_ids: Collection[str] | None = None) -> list[Run]:
         """Every run, or those of some ids, newest first."""
-        newest_first = (
-            select(tables.runs).where(_IS_WHOLE).order_by(tables.runs.c.started.desc(), tables.runs.c.id.desc())
-        )
+        columns = tables.runs.c
+        newest_first = select(tables.runs).where(_IS_WHOLE).order_by(columns.started.desc(), columns.id.desc())
         if run_ids is not None:
-            newest_first = newest_first.where(tables.runs.c.id.in_(run_ids))
+            newest_first = newest_first.where(columns.id.in_(run_ids))
         with self.store.read() as connection:
             return self._read_runs(connection, newest_first)
 
@@ -437,10 +436,8 @@ class Reader:
 
     def costs(self, run_id: str) -> list[Cost]:
         """Costs of a run's tools and judges, by name, the dearest first."""
-        table = tables.costs
-        return costs_of(
-            (row.phase, row.kind, row.name, row.usage) for row in self._fetch_all(_select_of_run(table, run_id))
-        )
+        rows = self._fetch_all(_select_of_run(tables.costs, run_id))
+        return costs_of((row.phase, row.kind, row.name, row.usage) for row in rows)
 
     def names_inside(self, run_id: str) -> set[str]:
         """Names of the tools that agents called."""

@@ -75,11 +75,11 @@ def _pairs_of(name: str, value: Any, encoding: Encoding | None) -> Iterator[tupl
         yield from pairs(value, {})
     elif encoding in _BETWEEN and isinstance(value, dict | list):
         in_a_row = value if isinstance(value, list) else [part for entry in value.items() for part in entry]
-        if items := [as_text(item) for item in in_a_row if item is not None]:
+        if items := [_as_text(item) for item in in_a_row if item is not None]:
             yield name, _BETWEEN[encoding].join(items)
     else:
         yield from (
-            (name, as_text(item)) for item in (value if isinstance(value, list) else [value]) if item is not None
+            (name, _as_text(item)) for item in (value if isinstance(value, list) else [value]) if item is not None
         )
 
 
@@ -88,10 +88,10 @@ def _flatten_deep(name: str, value: Any) -> Iterator[tuple[str, str]]:
         for key, child in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _flatten_deep(f"{name}[{key}]", child)
     elif value is not None:
-        yield name, as_text(value)
+        yield name, _as_text(value)
 
 
-def as_text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """Text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
@@ -108,11 +108,11 @@ def _parts_of(name: str, value: Any, encoding: Encoding | None) -> Iterator[tupl
     for item in value if isinstance(value, list) and encoding is not Encoding.JSON else [value]:
         head = f'Content-Disposition: form-data; name="{_quote_name(name)}"'
         if encoding is Encoding.FILE:
-            yield f'{head}; filename="{_quote_name(name)}"\r\nContent-Type: application/octet-stream', as_text(item)
+            yield f'{head}; filename="{_quote_name(name)}"\r\nContent-Type: application/octet-stream', _as_text(item)
         elif isinstance(item, dict | list) or encoding is Encoding.JSON:
             yield f"{head}\r\nContent-Type: application/json", json.dumps(item)
         elif item is not None:
-            yield head, as_text(item)
+            yield head, _as_text(item)
 
 
 def _quote_name(name: str) -> str:

@@ -98,7 +98,7 @@ def evaluation_rollout(task: Task, mode: str, sample: int, seed: int, step: int 
     )
 
 
-def is_evaluation(rollout_id: str) -> bool:
+def _is_evaluation(rollout_id: str) -> bool:
     """Whether a rollout is one of an evaluation."""
     return rollout_id.startswith(_EVALUATION)
 
@@ -144,7 +144,7 @@ def choose_tries(scored: Sequence[Scored]) -> list[Scored]:
 def find_cause(scored: Scored) -> MissingRewardCause | None:
     """What broke a trajectory; None when it has a reward, and in an evaluation a success."""
     if scored.reward is not None:
-        return _missing_success(scored) if is_evaluation(scored.trajectory.id) else None
+        return _missing_success(scored) if _is_evaluation(scored.trajectory.id) else None
     trajectory = scored.trajectory
     error = trajectory.error or ""
     if trajectory.stop is not StopReason.INFRA_FAILURE:

@@ -205,7 +205,7 @@ def is_right(scored: Scored, terms: Sequence[Term]) -> bool:
     if any(isinstance(term, Collection) for term in reading):
         return False
     trajectory = scored.trajectory
-    return any(is_same(trajectory.answer or "", gold, terms) for gold in golds(trajectory.task.answer))
+    return any(_is_same(trajectory.answer or "", gold, terms) for gold in golds(trajectory.task.answer))
 
 
 def _is_met(scored: Scored, term: Term) -> bool:
@@ -213,7 +213,7 @@ def _is_met(scored: Scored, term: Term) -> bool:
     return any(score.term == term.name and score.value == best for score in scored.scores)
 
 
-def is_same(answer: str, gold: str, terms: Sequence[Term]) -> bool:
+def _is_same(answer: str, gold: str, terms: Sequence[Term]) -> bool:
     """Whether two texts are one answer, compared with the normalisations of the terms."""
     ways = {Normalization.TEXT, *(way for term in terms if (way := getattr(term, "normalize", None)))}
     texts = (answer, result_of(answer))

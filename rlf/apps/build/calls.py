@@ -155,11 +155,6 @@ def _list_values(value: Any) -> Iterator[Value]:
 # Other arguments.
 
 
-def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two calls' arguments are alike, but for case and space."""
-    return plain_arguments(one) == plain_arguments(other)
-
-
 def plain_arguments(arguments: Mapping[str, Any]) -> list[tuple[Path, Any]]:
     """Each argument's place and value without case and space."""
     return sorted(((path, value_key(leaf)) for path, leaf in list_leaves(arguments)), key=repr)

@@ -93,12 +93,12 @@ class SourceTools:
         if tool not in self._documents:
             raise ProofFailure("toolset: a tool of the task has no file", tool)
         document = self._documents[tool]
-        data, _ = read_source(self._sources[tool])
+        data, _ = _read_source(self._sources[tool])
         return KnownTool(tool, document["description"], document["inputSchema"], data)
 
     def code(self, tool: str) -> str:
         """The code without its data."""
-        return read_source(self._sources[tool])[1]
+        return _read_source(self._sources[tool])[1]
 
 
 @cache
@@ -111,7 +111,7 @@ def source_of(data: Mapping[str, Any], code: str) -> str:
     return f"import json\n\nDATA = json.loads({json.dumps(data, ensure_ascii=False)!r})\n\n\n{code.strip()}\n"
 
 
-def read_source(source: str) -> tuple[Any, str]:
+def _read_source(source: str) -> tuple[Any, str]:
     """The data and the code of such a file; no data where it is of another form."""
     for node in ast.parse(source).body:
         match node:

@@ -110,10 +110,10 @@ def play_each(spec: RunSpec, rows: Sequence[Demonstration]) -> list[Trajectory |
 async def _play(
     chat: ChatFormat, declared: Sequence[ToolDescription], one: Demonstration, max_tokens: int, handling: ChatPolicy
 ) -> Trajectory:
-    return await play_demonstration(chat, tools_of(one, declared), one, max_total_tokens=max_tokens, handling=handling)
+    return await play_demonstration(chat, _tools_of(one, declared), one, max_total_tokens=max_tokens, handling=handling)
 
 
-def tools_of(one: Demonstration, declared: Sequence[ToolDescription]) -> tuple[ToolDescription, ...]:
+def _tools_of(one: Demonstration, declared: Sequence[ToolDescription]) -> tuple[ToolDescription, ...]:
     """What the model is shown: the declared tools, as in rollouts, or those of a row that describes others."""
     known = {tool.name for tool in declared}
     if one.tools is not None and any(tool.name not in known for tool in one.tools):
