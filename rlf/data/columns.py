@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
@@ -138,6 +139,14 @@ class ColumnTemplate:
             return None
         close = nearest(unknown[0], known)
         return f"the template names {unknown[0]!r}{close} (columns: {', '.join(known)}). Name a column."
+
+    def single_braces(self, columns: Iterable[str]) -> str | None:
+        """The fault of a text that fills in nothing and has a column in one pair of braces, as Python's formats do."""
+        # not behind a letter: `\boxed{answer}` is LaTeX
+        found = re.search(rf"(?<![\w{{$])\{{({'|'.join(map(re.escape, columns))})\}}(?!\}})", self._text)
+        if found is None or "{{" in self._text or "{%" in self._text:
+            return None
+        return f"got `{found[0]}`, which is sent as it stands; a template has two braces. Write `{{{{ {found[1]} }}}}`."
 
     def render(self, values: Mapping[str, Any]) -> str:
         """The text for a row, without line breaks at its end. Raises TemplateFault where it cannot be rendered."""

@@ -75,7 +75,7 @@ def _make_template(
     place = Place(shown_name(path))
     if of_bytes := sorted(template.names & left_out.keys()):
         faults.append(Fault(place, key, f"the template names {of_bytes[0]!r}: {left_out[of_bytes[0]]}"))
-    elif unknown := template.unknown_names(columns):
+    elif unknown := template.unknown_names(columns) or template.single_braces(columns):
         faults.append(Fault(place, key, unknown))
     return template
 
@@ -177,6 +177,10 @@ def _explain_key(key: str, role: str) -> str:
     if key in ("reasoning_content", "reasoning", "thinking"):
         words = "prompts show no earlier thinking"
         return f"a message of {role} has {key!r}; {words}. Take it out, or write it into the content."
+    if key in ("from", "value"):
+        return (
+            f"a message has {key!r}, as in ShareGPT. Write `role: user` for `from: human`, and `content` for `value`."
+        )
     words = "a prompt shows the role and the content alone"
     return f"a message of {role} has {key!r}; {words}. Take the key out, or write what it says into the content."
 
