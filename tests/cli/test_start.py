@@ -76,7 +76,10 @@ print([name for name in sys.modules if name in late or name.startswith(("rlf.typ
 
 
 @pytest.mark.parametrize("words", [("runs", "show", b"caf\xe9"), ("check", b"caf\xe9=1")])
-def test_an_argument_that_is_not_utf_8_is_refused_in_words(words):
-    done = subprocess.run([sys.executable, "-m", "rlf", *words], capture_output=True, check=False, env=ENV)
+def test_an_argument_that_is_not_utf_8_is_refused_in_words_whatever_lies_in_the_folder(words, tmp_path):
+    for name in ("typing", "typer", "code"):  # as what a command starts by `python -m rlf` may find
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('mine')")
+    command = [sys.executable, "-m", "rlf", *words]
+    done = subprocess.run(command, capture_output=True, check=False, env=ENV, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.decode().startswith("'caf\ufffd")
