@@ -92,6 +92,7 @@ def write_spec(base: str, folder: Path) -> Path:
         "name": "apprentice",
         "model": {"path": base},
         "data": {"train": {"path": str(folder / "train.jsonl")}},
+        "train": {"steps": 24},
         "rewards": [{"kind": "env", "name": "goal", "score": "goal"}, called],
     }
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
