@@ -205,15 +205,19 @@ class EndpointPool:
                     raise
                 if failure.status == 200 and self._num_unusable is not None:
                     self._num_unusable += 1
+                    self._refuse_nonsense(self._num_unusable, endpoint, failure)
                 last = failure
                 logger.debug("endpoint %s: %s", endpoint.spec.place, failure.text)
-        if last is not None and (self._num_unusable or 0) >= _MOST_UNUSABLE:
-            places = ", ".join(endpoint.spec.place for endpoint in self._endpoints)
-            text = f"none of {self._num_unusable} answers of {places} can be used, the last: {last.text}"
-            raise NoModelError(last.outcome, f"{text}. Correct `url`, or look at what runs there", status=last.status)
         best = min(self._endpoints, key=lambda endpoint: endpoint.rest_s)
         no_time = EndpointFailure(Outcome.TIMEOUT, "no time was left for a request to the endpoint")
         raise last or best.last_failure or no_time
+
+    def _refuse_nonsense(self, num: int, endpoint: _Endpoint, last: EndpointFailure) -> None:
+        """Raises NoModelError once many answers were of no use, and the last of them after several rests."""
+        if num >= _MOST_UNUSABLE and endpoint.failures_in_a_row >= _MAX_ATTEMPTS:
+            places = ", ".join(each.spec.place for each in self._endpoints)
+            text = f"none of {num} answers of {places} can be used, the last: {last.text}"
+            raise NoModelError(last.outcome, f"{text}. Correct `url`, or look at what runs there", status=last.status)
 
     async def _wait_for_rested(self, deadline: _Deadline) -> _Endpoint | None:
         """The best endpoint, once it is rested; None when none is before the deadline."""
@@ -262,7 +266,7 @@ class _Endpoint:
         self._permits = asyncio.Semaphore(spec.max_concurrency)
         self._pace = _Pace(spec.requests_per_minute)
         self._num_under_way = 0
-        self._failures_in_a_row = 0
+        self.failures_in_a_row = 0
         self._failed_at = 0.0
         self._rested_at = 0.0
 
@@ -293,7 +297,7 @@ class _Endpoint:
                 if failure.may_pass and not out_of_time:
                     self._start_rest(failure, started)
                 raise
-            self._failures_in_a_row = 0
+            self.failures_in_a_row = 0
             return value
 
     async def check(self, deadline_s: float) -> EndpointFailure | None:
@@ -393,12 +397,12 @@ class _Endpoint:
     def _start_rest(self, failure: EndpointFailure, started: float) -> None:
         """Lets the endpoint rest. Requests that were under way together and fail together count as one failure."""
         now = monotonic()
-        self._failures_in_a_row += started >= self._failed_at
+        self.failures_in_a_row += started >= self._failed_at
         self._failed_at = now
         self.last_failure = failure
         pause_s = failure.retry_after_s
         if pause_s is None:
-            pause_s = _FIRST_REST_S * 2.0 ** min(self._failures_in_a_row - 1, 10)
+            pause_s = _FIRST_REST_S * 2.0 ** min(self.failures_in_a_row - 1, 10)
         self._rested_at = max(self._rested_at, now + min(pause_s, _MAX_REST_S))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -124,9 +125,9 @@ def test_what_gives_no_answer_of_a_model_at_all_is_called_so_with_its_words(
     _, handler = scripted((200, body, {}))
 
     async def story(pool: EndpointPool) -> None:
-        failures = await asyncio.gather(*(pool.chat(ASK, Caller(5)) for _ in range(2)), return_exceptions=True)
+        failures = await asyncio.gather(*(pool.chat(ASK, Caller(5)) for _ in range(40)), return_exceptions=True)
         found = [failure for failure in failures if isinstance(failure, NoModelError)]
-        assert found and "none of 8 answers of http://127.0.0.1:" in found[-1].text and words in found[-1].text
+        assert found and re.search(r"none of \d+ answers of http://127", found[0].text) and words in found[0].text
         assert all(isinstance(failure, EndpointFailure) for failure in failures)
 
     with_pool(story, handler)
