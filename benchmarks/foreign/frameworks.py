@@ -79,7 +79,7 @@ async def openai_agents(question: str, url: str, key: str) -> str:
     client = AsyncOpenAI(base_url=url, api_key=key, http_client=http())
     model = agents.OpenAIChatCompletionsModel("policy", client)
     agent = agents.Agent("searcher", tools=[agents.function_tool(search)], model=model)
-    with contextlib.suppress(agents.MaxTurnsExceeded):
+    with contextlib.suppress(agents.MaxTurnsExceeded, agents.ModelBehaviorError):
         return str((await agents.Runner.run(agent, question, max_turns=TURNS)).final_output)
     return ""
 

@@ -172,7 +172,7 @@ def test_every_member_is_checked_before_the_first_starts(spec, tmp_path):
     with pytest.raises(SpecError) as caught:
         start(spec, tmp_path / "runs", [("seed=0",), ("seed=-1",), (f"seed={2**63}",)], overrides=["train.steps=0"])
     assert str(caught.value).split("\n") == [
-        "override seed: with seed=-1: got -1; expected a number of at least 0. Write e.g. `seed: 0`.",
+        "override seed: with seed=-1: got -1; expected a number of at least 0. Write `seed: 0`.",
         f"override seed: with seed={2**63}: got {2**63}; "
         f"expected a number of at most {2**63 - 1}. Write e.g. `seed: 0`.",
         "override train.steps: got 0; expected a number of at least 1. Write e.g. `steps: 100`.",
