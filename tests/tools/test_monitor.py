@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from rlf.core.clocks import Deadline, Timers
 from rlf.tools import Executor
+from rlf.tools.execution.detached import DetachedTasks
 from rlf.types import Outcome, ToolCall
 
 OPEN = {"type": "object"}
@@ -143,3 +145,27 @@ def test_the_watching_thread_ends_with_the_executor(declare: Any) -> None:
 
     asyncio.run(story())
     assert not any(thread.name == "rlf-loop-monitor" for thread in threading.enumerate())
+
+
+def test_what_a_call_says_of_its_own_limit_counts_though_the_loop_was_busy_beyond_its_deadline() -> None:
+    async def main() -> str:
+        tasks, timers = DetachedTasks(), Timers()
+
+        async def ask() -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:  # the request is taken back
+                await asyncio.sleep(0.01)
+
+        async def call() -> str:
+            try:
+                with timers.within(0.2):
+                    await ask()
+            except TimeoutError:
+                return "the server answers nothing"
+            return "it has answered"
+
+        asyncio.get_running_loop().call_later(0.1, time.sleep, 0.3)
+        return await tasks.run(call(), Deadline(0.3), "call")
+
+    assert asyncio.run(main()) == "the server answers nothing"

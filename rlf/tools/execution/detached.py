@@ -17,7 +17,7 @@ from rlf.core.clocks import Deadline, Timers
 T = TypeVar("T")
 
 GRACE_S = 0.1
-"""Time a cancelled task has to clean up before it counts as abandoned."""
+"""Time a cancelled task has to clean up before it counts as abandoned, or is not waited for any more."""
 _CLOSING_GRACE_S = 0.5
 
 _STUCK: Final[set[asyncio.Task[Any]]] = set()
@@ -62,6 +62,8 @@ class DetachedTasks:
         self._timers.start(deadline, partial(_wake_waiter, ended))
         try:
             await ended
+            if task.cancelling():  # by its own limit, on a busy loop: what it has to say of that is worth a moment
+                await asyncio.wait((task,), timeout=GRACE_S)
             if not task.done():
                 raise TimeoutError
         finally:
