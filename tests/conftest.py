@@ -33,6 +33,7 @@ share_session()
 LONG = (
     *("tests/apps/openrlhf/test_rehearsal.py", "tests/apps/openrlhf/test_cluster.py", "tests/apps/mcp/"),
     *("tests/runs/test_judge_serve.py", "tests/apps/chaos/test_plans.py", "tests/apps/chaos/test_chaos.py"),
+    "tests/tools/test_mcp_liveness.py",
 )
 """Files of tests of ten seconds and more, at the beginning of their ids."""
 

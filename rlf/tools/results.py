@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.error import HTTPError, URLError
 
+from rlf.core.clocks import clock
 from rlf.core.errors import describe_type
 from rlf.core.plain_json import json_text
 from rlf.core.text import MAX_FAULT_CHARS, class_names, clean, describe, size_bytes
@@ -137,7 +138,10 @@ def shorten(text: str, limit: int = MAX_ERROR_CHARS) -> str:
 
 def inner_deadline_s(context: CallContext, max_margin_s: float = 0.2) -> float:
     """Time for a request: it ends before the executor ends the call, which could not say whether it was delivered."""
-    return context.deadline_s - min(context.deadline_s * _MARGIN, max_margin_s)
+    left_s = context.deadline_s
+    if context.deadline.timers is not None:  # on a busy loop the executor's has run for a while
+        left_s = min(left_s, context.deadline.at - clock.now())
+    return max(1e-3, left_s - min(context.deadline_s * _MARGIN, max_margin_s))
 
 
 def to_output(value: Any) -> ToolOutput:
