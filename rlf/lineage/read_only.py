@@ -1,5 +1,6 @@
-"""SQLite files that are only read: in folders that cannot be written, and archives, which an import must not change.
+"""A lineage before it is opened: whether there is one, and SQLite files that are only read.
 
+Those stand in folders that cannot be written, or are archives, which an import must not change.
 A file in WAL mode is read with its `-wal`, for which SQLite needs a `-shm` beside it. Where neither can be made, the
 file is opened as one that nobody changes, which is right when there is no `-wal`.
 """
@@ -17,6 +18,12 @@ from urllib.parse import quote
 logger = logging.getLogger(__name__)
 
 _EFFECTIVE = os.access in os.supports_effective_ids
+
+
+def has_lineage(runs_folder: Path) -> bool:
+    """Whether there is a lineage to look for earlier runs in: that of RLF_DB, else the folder's own."""
+    where = os.environ.get("RLF_DB", "").removeprefix("sqlite:///") or str(runs_folder / "rlf.db")
+    return "://" in where or Path(where).is_file()
 
 
 def can_write(path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.core.process import machine_memory_bytes
 from rlf.engines.engine import engine_of
+from rlf.lineage.read_only import has_lineage
 from rlf.plan import Plan
 from rlf.plan.estimate import EngineReport, GpuMemory, Memory, Workload, estimate_work, lineage_part
 from rlf.plan.plan import Difference, PlannedValue, differences, planned_values
@@ -220,12 +220,6 @@ def _find_fit(taken: EngineReport, gpu: str | None, gpu_bytes: int | None) -> Pl
         return PlanningFit(f"a GPU of {gpu}", gpu_bytes, memory.total_bytes <= gpu_bytes)
     fits = all(group.peak_bytes <= gpu_bytes and not group.lacks for group in taken.gpus)
     return PlanningFit(f"GPUs of {gpu}", gpu_bytes, fits)
-
-
-def has_lineage(runs_folder: Path) -> bool:
-    """Whether there is a lineage to look for earlier runs in: that of RLF_DB, else the folder's own."""
-    where = os.environ.get("RLF_DB", "").removeprefix("sqlite:///") or str(runs_folder / "rlf.db")
-    return "://" in where or Path(where).is_file()
 
 
 def step_time_of(plan: Plan, runs_folder: Path) -> StepTime | None:

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -130,9 +130,11 @@ def chaos(
         raise RlfError(f"--only: got {unknown[0]!r}; expected some of {', '.join(known)}.")
     changes, token = [*overrides, *_CHANGES], secrets.token_hex(6)
     plan = check_spec(files, changes).plan
-    os.environ.pop("RLF_DB", None)  # would have the runs in a lineage that stays
     folder = Path(tempfile.gettempdir(), f".rlf-chaos.{token}.tmp")
-    with marked(folder, token):  # where this is killed, the next command of rlf removes it
+    with ExitStack() as stack:
+        stack.enter_context(marked(folder, token))  # where this is killed, the next command of rlf removes it
+        if (lineage := os.environ.pop("RLF_DB", None)) is not None:  # would have the runs in a lineage that stays
+            stack.callback(os.environ.__setitem__, "RLF_DB", lineage)
         folder.mkdir(0o700)
         runs = folder / "runs"
         command = ["run", *map(str, files), *changes]

@@ -14,9 +14,10 @@ from statistics import fmean, median
 from typing import Any
 
 from rlf.core.errors import RlfError
+from rlf.lineage.read_only import has_lineage
 from rlf.plan.plan import Plan
 from rlf.reports.sheets import counted, duration
-from rlf.runs.planning import has_lineage, report_plan
+from rlf.runs.planning import report_plan
 from rlf.spec import RunSpec
 from rlf.spec.models import WITHOUT_EFFECT
 from rlf.types import RunStatus, Scored, StopReason

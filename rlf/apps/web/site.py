@@ -29,10 +29,10 @@ from rlf.core.errors import RlfError
 from rlf.core.identity import short
 from rlf.core.images import read_image_file
 from rlf.core.plain_json import as_json
+from rlf.lineage.read_only import has_lineage
 from rlf.lineage.reader import Reader
 from rlf.reports import sheets
 from rlf.runs.place import blaming_damage, open_lineage
-from rlf.runs.planning import has_lineage
 from rlf.runs.trajectories import Openings
 
 # Figures and small drawings of templates, as words, paths and levels; pages have no styles.
