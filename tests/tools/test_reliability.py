@@ -62,9 +62,9 @@ def test_a_call_that_hangs_ends_at_its_deadline(declare: Any, function: str) -> 
         )
         assert result.outcome is Outcome.TIMEOUT
         assert result.text == f"error: {function} gave no result within 0.3 s"
-        assert 0.3 <= took < 0.4
+        assert 0.3 <= took < 1.0
         assert other.outcome is Outcome.OK
-        assert other_took < 0.1
+        assert other_took < 0.3
         again = await invoke(executor, "echo", query="y")
         assert again.text == "y"
 
