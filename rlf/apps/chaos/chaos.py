@@ -35,8 +35,8 @@ from rlf.spec.models import Schedule
 from rlf.types import RunStatus, StopReason
 
 NUM_STEPS = 3
-_CHANGES = (f"train.steps={NUM_STEPS}", "checkpoint.every=1", "lineage.url=null", "report_to=[]")
-"""Of every spec: short runs, in a lineage of their own, that no service hears of."""
+_CHANGES = (f"train.steps={NUM_STEPS}", "checkpoint.every=1", "lineage.url=null", "report_to=[]", "engine.outage_s=20")
+"""Of every spec: short runs, in a lineage of their own, that no service hears of. What waits longer hangs."""
 _MARK = "RLF_CHAOS"
 """The variable by which the processes of a run are known."""
 _LEAST_S, _TIMES = 60.0, 10.0
