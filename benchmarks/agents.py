@@ -1,16 +1,21 @@
 """What a session costs: CPU of a call over the sampler's own, with many agents at once.
 
     python benchmarks/agents.py --num 256
-    python benchmarks/agents.py --steps 8 [--layers 18]
+    python benchmarks/agents.py --steps 8 [--layers 18] [--sdk]
+    python benchmarks/agents.py --equal 14
 
 A service of its own process plays the trajectories, three calls each, with one tool result between two calls; the
-policy is a script, which costs next to nothing. Prints the CPU of the process that answers by call, and the same
-script through rlf's own loop. Medians of three rounds.
+policy is a script, which costs next to nothing. Prints the CPU of the process that answers by call, that of the agents'
+process with aiohttp and with the `openai` SDK, the CPU of a server that does no more than answer what the session would
+(HTTP alone), and the same script through rlf's own loop. Medians of three rounds.
 
-With `--steps`: the steps of `rlf run` on the built-in questions, by rlf's loop and by the guide's agent, which
-`callable` runs in rlf's process. Medians of their time, and all CPU of both processes. `--layers`: the model has so
-many, of which those after its own three do nothing at first: it answers as before, and a turn costs what it costs a
-larger model.
+With `--steps`: the steps of `rlf run` on the built-in questions, by rlf's loop and by the guide's agent, on aiohttp or
+with `--sdk` on the `openai` SDK, which `callable` runs in rlf's process. Medians of their time, and all CPU of both
+processes. `--layers`: the model has so many, of which those after its own three do nothing at first: it answers as
+before, and a turn costs what it costs a larger model.
+
+With `--equal`: so many steps of `specs/search.yaml` under `schedule: invariant`, by rlf's loop and by `ask_by_sdk`, an
+agent of 30 lines on the `openai` SDK. Prints how many trajectories are equal, bit for bit, and how the losses differ.
 """
 
 from __future__ import annotations
@@ -19,6 +24,8 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import importlib.util
+import json
 import re
 import resource
 import socket
@@ -26,6 +33,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -84,8 +93,25 @@ def serve(port: int) -> None:
             results = [{"role": "tool", "tool_call_id": c["id"], "content": search("")} for c in message["tool_calls"]]
             messages += [message, *results]
 
+    async def run_sdk(request: web.Request) -> web.Response:
+        body = await request.json()
+        client = sdk().with_options(base_url=body["session"]["url"], api_key=body["session"]["key"])
+        messages = list(body["task"]["messages"])
+        while True:
+            answer = await client.chat.completions.create(model="policy", messages=messages, tools=[schema])
+            message = answer.choices[0].message
+            if not message.tool_calls:
+                return web.json_response({"answer": message.content})
+            results = [{"role": "tool", "tool_call_id": call.id, "content": search("")} for call in message.tool_calls]
+            messages += [message, *results]
+
+    async def spent(request: web.Request) -> web.Response:
+        return web.json_response(time.process_time())
+
     app = web.Application()
-    app.router.add_post("/run", run)
+    app.router.add_post("/aiohttp", run)
+    app.router.add_post("/openai", run_sdk)
+    app.router.add_get("/spent", spent)
     web.run_app(app, host="127.0.0.1", port=port, print=lambda *_: None)
 
 
@@ -97,6 +123,49 @@ async def play(player, rollouts: list[Rollout]) -> float:
     spent = time.process_time() - started
     assert all(each.answer == "Paris" and len(each.turns) == len(SCRIPT) for each in played), played[0].error
     return spent / (len(rollouts) * len(SCRIPT))
+
+
+async def answer_alone(num: int, url: str) -> float:
+    """CPU of this process by call, where it is a server that has all answers ready."""
+    from aiohttp import ClientSession, web
+
+    made = {"id": "1", "type": "function", "function": {"name": "search", "arguments": '{"query": "capital"}'}}
+    calls = {"role": "assistant", "content": None, "tool_calls": [made]}
+    says = [calls, calls, {"role": "assistant", "content": "Paris"}]
+
+    async def answer(request: web.Request) -> web.Response:
+        body = await request.json()
+        said = says[sum(message["role"] == "tool" for message in body["messages"])]
+        return web.json_response({"choices": [{"index": 0, "message": said, "finish_reason": "stop"}]})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    own = "http://{}:{}/v1".format(*runner.addresses[0][:2])
+    asked = {"task": {"messages": [{"role": "user", "content": "Which town?"}]}, "session": {"url": own, "key": "k"}}
+    async with ClientSession() as client:
+
+        async def ask() -> str:
+            async with client.post(url, json=asked) as response:
+                return (await response.json())["answer"]
+
+        started = time.process_time()
+        answers = await asyncio.gather(*(ask() for _ in range(num)))
+        spent = time.process_time() - started
+    await runner.cleanup()
+    assert set(answers) == {"Paris"}
+    return spent / (num * len(SCRIPT))
+
+
+async def read_spent(url: str) -> float:
+    """CPU of the agents' process so far."""
+    from aiohttp import ClientSession
+
+    async with ClientSession() as client, client.get(f"{url}/spent") as response:
+        return await response.json()
 
 
 async def measure(num: int, port: int, rounds: int) -> None:
@@ -113,17 +182,28 @@ async def measure(num: int, port: int, rounds: int) -> None:
         limits = RolloutLimits(max_turns=4, max_total_tokens=600)
         return Setting(policy, shown, executor, limits, Sampling(stop_token_ids=chat.stop_token_ids))
 
-    ours, theirs = [], []
+    ours, alone = [], []
+    root, clients = f"http://127.0.0.1:{port}", {"aiohttp": ([], [])} | ({"openai": ([], [])} if has_sdk() else {})
     gc.freeze()  # as `rlf` does once it has started: what was loaded is no garbage
     gc.set_threshold(20_000)
-    agent = AgentSpec(url=f"http://127.0.0.1:{port}/run", timeout_s=120)
-    async with Executor((tool,)) as executor, AgentServer(agent, tokenizer) as server:
+    async with Executor((tool,)) as executor:
+        for name, (here, there) in clients.items():
+            async with AgentServer(AgentSpec(url=f"{root}/{name}", timeout_s=120), tokenizer) as server:
+                for round_ in range(rounds + 1):
+                    before = await read_spent(root)
+                    spent = await play(server.player(setting(), overrides=True), rollouts)
+                    if round_:  # the first imports
+                        here.append(spent)
+                        there.append((await read_spent(root) - before) / (num * len(SCRIPT)))
         for _ in range(rounds):
-            theirs.append(await play(server.player(setting(), overrides=True), rollouts))
+            alone.append(await answer_alone(num, f"{root}/aiohttp"))
             ours.append(await play(setting(), rollouts))
-    print(f"{num} sessions at once, {len(SCRIPT)} calls each")
-    print(f"agent, CPU by call   {median(theirs) * 1000:.2f} ms")
-    print(f"loop, CPU by turn    {median(ours) * 1000:.2f} ms")
+    print(f"{num} sessions at once, {len(SCRIPT)} calls each; CPU of a call")
+    for name, (here, there) in clients.items():
+        print(f"agents on {name:8} the session's side {median(here) * 1000:.2f} ms, the agent's", end=" ")
+        print(f"{median(there) * 1000:.2f} ms")
+    print(f"HTTP alone         the server's side {median(alone) * 1000:.2f} ms")
+    print(f"loop               a turn {median(ours) * 1000:.2f} ms")
 
 
 BLOCK = re.compile(r"^```\w+ (?P<name>\S+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -149,7 +229,78 @@ def deepen(folder: Path, num_layers: int) -> str:
     return str(folder)
 
 
-def compare_steps(steps: int, num_layers: int | None) -> None:
+def has_sdk() -> bool:
+    """Whether the SDK is here."""
+    return importlib.util.find_spec("openai") is not None
+
+
+@cache
+def sdk():
+    """The client of all trajectories, each with its own address and key."""
+    from openai import AsyncOpenAI
+
+    return AsyncOpenAI(base_url="http://127.0.0.1", api_key="of each session")
+
+
+async def ask_by_sdk(task, session):
+    """An agent on the `openai` SDK, with the tools of the spec."""
+    client = sdk().with_options(base_url=session.url, api_key=session.key)
+
+    async def reach(method: str, **params):
+        asked = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        return (await client.post(session.mcp_url, body=asked, cast_to=object))["result"]
+
+    tools = []
+    for tool in (await reach("tools/list"))["tools"]:
+        tool["parameters"] = tool.pop("inputSchema")
+        tools.append({"type": "function", "function": tool})
+    messages = list(task.messages)
+    for _ in range(4):
+        answer = await client.chat.completions.create(model="policy", messages=messages, tools=tools)
+        message = answer.choices[0].message
+        messages.append(message)
+        if not message.tool_calls:
+            return message.content
+        for call in message.tool_calls:
+            arguments = json.loads(call.function.arguments)
+            found = (await reach("tools/call", name=call.function.name, arguments=arguments))["content"]
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": found[0]["text"]})
+    return None
+
+
+PROGRAM = "import sys; from rlf.cli.start import main; sys.argv[0] = 'rlf'; main()"
+
+
+def compare_tokens(steps: int) -> None:
+    """Trains by the loop and by the agent, and compares all that was sampled and learned."""
+    spec = str(GUIDE.parents[2] / "specs/search.yaml")
+    keys = [f"train.steps={steps}", f"eval.every={steps}", "eval.limit=256", "rollout.schedule=invariant"]
+    keys += ["rollout.max_parse_failures=0"]  # the agent corrects no malformed call either
+    ways = {"loop": [], "agent": [f"rollout.agent.callable={Path(__file__).resolve()}:ask_by_sdk"]}
+    rows, losses, found = {}, {}, []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, own in ways.items():
+            command = [sys.executable, "-c", PROGRAM, "run", spec, "--json", *keys, *own]
+            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+            with open_reader(Path(folder, "runs")) as reader:
+                run_id = reader.get_run("latest").record.id
+                heads = reader.trajectories(run_id)
+                for head, stored in zip(heads, reader.wholes(run_id, heads), strict=True):
+                    one = stored.scored.trajectory
+                    sampled = one.tokens, one.action_mask, one.rollout_logprobs, one.forks
+                    row = *map(list, sampled), head.reward, head.advantage
+                    rows.setdefault((head.phase, head.step, head.k), {})[name] = row
+                losses[name] = [step.metrics["loss/policy"] for step in reader.steps(run_id)]
+                tried = [(one.mode, one.step, one.metrics["success"]) for one in reader.evaluations(run_id)]
+                found.append(f"{name:6}" + ", ".join(f"{mode} {step}: {value:.1%}" for mode, step, value in tried))
+    print("\n".join(found))
+    equal = sum(len(row) == 2 and row["loop"] == row["agent"] for row in rows.values())
+    print(f"{equal:,} of {len(rows):,} trajectories have equal tokens, masks, log-probabilities, rewards, advantages")
+    most = max(abs(one - other) for one, other in zip(*losses.values(), strict=True))
+    print(f"losses of {steps} steps differ by {most:g} at most")
+
+
+def compare_steps(steps: int, num_layers: int | None, own: Sequence[str]) -> None:
     """Runs the guide's spec by its agent, and by the loop with the same tool."""
     with tempfile.TemporaryDirectory() as folder:
         model = [] if num_layers is None else [f"model.path={deepen(Path(folder, 'deep'), num_layers)}"]
@@ -157,11 +308,10 @@ def compare_steps(steps: int, num_layers: int | None) -> None:
             Path(folder, block["name"]).write_text(block["text"], encoding="utf-8")
         tool = GUIDE.parents[2] / "tool_specs/search.yaml"
         loop = ["rollout.agent=null", f"tools=[{tool}]", "rollout.max_turns=4"]
-        program = "import sys; from rlf.cli.start import main; sys.argv[0] = 'rlf'; main()"
-        for name, own in (("loop", loop), ("agent", []), ("loop", loop), ("agent", [])):
+        for name, keys in (("loop", loop), ("agent", own), ("loop", loop), ("agent", own)):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            command = [sys.executable, "-c", program, "run", "agent.yaml", f"train.steps={steps}", "eval=null"]
-            subprocess.run([*command, "~data.eval", *model, *own], cwd=folder, check=True, capture_output=True)
+            command = [sys.executable, "-c", PROGRAM, "run", "agent.yaml", f"train.steps={steps}", "eval=null"]
+            subprocess.run([*command, "~data.eval", *model, *keys], cwd=folder, check=True, capture_output=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             with open_reader(Path(folder, "runs")) as reader:
                 run_id = reader.get_run("latest").record.id
@@ -177,13 +327,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--layers", type=int)
+    parser.add_argument("--sdk", action="store_true")
+    parser.add_argument("--equal", type=int)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         serve(arguments.serve)
         return
+    if arguments.equal:
+        compare_tokens(arguments.equal)
+        return
     if arguments.steps:
-        compare_steps(arguments.steps, arguments.layers)
+        own = ["rollout.agent.callable=openai_agent.py:run"] if arguments.sdk else []
+        compare_steps(arguments.steps, arguments.layers, own)
         return
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

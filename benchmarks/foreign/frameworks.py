@@ -1,9 +1,12 @@
 """Trains a built-in model by agents on frameworks, unchanged but for their address, and prints what came of each.
 
     python benchmarks/foreign/frameworks.py [NAME]... [--model PATH] [--steps 10] [--set KEY=VALUE]...
+        [--burners 4] [--fresh]
 
 `FRAMEWORKS` is a Python that has openai-agents, langchain-openai, langgraph, pydantic-ai-slim[openai],
 smolagents[openai], anthropic, aiohttp and numpy; `--setup` makes one. Each agent is a service in a process of its own.
+Trajectories that are left out of the loss are counted by what their client's errors say. `--burners` starts so many
+processes beside that do nothing but compute; `--fresh` gives each trajectory an HTTP client of its own.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import resource
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,12 +67,26 @@ def calculator(expression: str) -> str:
     return found(expression)
 
 
-@cache
 def http(kind: str = "DefaultAsyncHttpxClient") -> Any:
     """The HTTP client of all trajectories: each new one reads the machine's certificates."""
+    return make_client.__wrapped__(kind) if "FRESH" in os.environ else make_client(kind)
+
+
+@cache
+def make_client(kind: str) -> Any:
+    """One of the SDK's."""
     import openai
 
     return getattr(openai, kind)()
+
+
+def describe(error: BaseException | None) -> str:
+    """An error with what it came from, which clients hide, the first of them first."""
+    found = list[str]()
+    while error is not None:
+        found.insert(0, f"{type(error).__name__}: {error}"[:80])
+        error = error.__cause__ or error.__context__
+    return ", then ".join(dict.fromkeys(found))
 
 
 async def openai_agents(question: str, url: str, key: str) -> str:
@@ -170,7 +189,10 @@ def serve(name: str, port: int) -> None:
     async def run(request: web.Request) -> web.Response:
         body = await request.json()
         session = body["session"]
-        answer = await AGENTS[name](body["task"]["prompt"], session["url"], session["key"])
+        try:
+            answer = await AGENTS[name](body["task"]["prompt"], session["url"], session["key"])
+        except Exception as error:  # noqa: BLE001 - whatever the framework raises is what is looked for
+            return web.Response(status=500, text=describe(error).replace(session["url"], "URL"))
         return web.json_response({"answer": answer})
 
     async def start(_: web.Application) -> None:
@@ -210,12 +232,24 @@ def spec(port: int, model: str, steps: int, max_tokens: int) -> dict:
     }
 
 
+def count_left_out(folder: str) -> dict[str, int]:
+    """Trajectories of the latest run that no loss has, by why; the number of all."""
+    from rlf.runs.place import open_reader
+    from rlf.types import StopReason
+
+    with open_reader(Path(folder, "runs")) as reader:
+        played = reader.trajectories(reader.get_run("latest").record.id)
+    broken = (re.sub(r"127\S+", "URL", one.error or "") for one in played if one.stop is StopReason.INFRA_FAILURE)
+    return {"all": len(played), **Counter(broken)}
+
+
 def measure(name: str, arguments: argparse.Namespace, python: str) -> None:
     """Trains by one framework, and prints."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | ({"FRESH": "1"} if arguments.fresh else {})
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.burners)]
     service = subprocess.Popen([python, str(HERE), "--serve", name, str(port)], env=env, stderr=subprocess.DEVNULL)
     program = "import sys; from rlf.cli.start import main; sys.argv[0] = 'rlf'; main()"
     made = spec(port, arguments.model, arguments.steps, arguments.max_tokens)
@@ -245,7 +279,11 @@ def measure(name: str, arguments: argparse.Namespace, python: str) -> None:
             )
             said = json.loads(ran.stdout.splitlines()[-1])["data"]["verdict"] if ran.returncode == 0 else ran.stderr
             print(f"{name}: {wall:.0f} s, CPU {spent:.0f} s of rlf,", said, flush=True)
+            print(f"{name}: trajectories left out", json.dumps(count_left_out(folder), indent=1), flush=True)
     finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         service.terminate()
         service.wait()
@@ -262,6 +300,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10, help="0: the certificate alone")
     parser.add_argument("--set", nargs="*", default=[], help="other keys of the spec")
     parser.add_argument("--keep", help="a folder for the runs")
+    parser.add_argument("--burners", type=int, default=0)
+    parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--setup", action="store_true")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -129,6 +129,9 @@ class Server(ABC):
             words = error.text if error.status == 408 else None  # of the guard
             fault = Refusal(error.status, words or _WORDS.get(error.status, error.reason))
             response, status = _error_response(request, fault), error.status
+        except web.RequestPayloadError:
+            request.content.feed_eof()  # aiohttp would read on, and report the fault as a defect
+            response, status = _error_response(request, Refusal(400, "the body is not what its headers say")), 400
         except asyncio.CancelledError:
             raise
         except ConnectionError as gone:  # of the client: aiohttp would log it as a defect
@@ -303,21 +306,6 @@ def _encode_events(items: Iterable[Any]) -> bytes:
         event = f"event: {name}\n" if name else ""
         parts.append(f"{event}data: {data if isinstance(data, str) else json.dumps(data, separators=(',', ':'))}\n\n")
     return "".join(parts).encode()
-
-
-@asynccontextmanager
-async def serving(
-    host: Host,
-    tokenizer: PreTrainedTokenizerBase,
-    settings: ServeSettings,
-    listener: socket.socket,
-    chat_format: str = "auto",
-    thinking_tag: str | None = None,
-    agent: ServedAgent | None = None,
-) -> AsyncIterator[str]:
-    """Answers what comes to a socket for as long as the context is open; gives the base URL of the endpoint."""
-    async with answering(ModelServer(host, tokenizer, settings, chat_format, thinking_tag, agent), listener) as url:
-        yield url
 
 
 @asynccontextmanager

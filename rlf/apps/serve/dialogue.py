@@ -24,6 +24,7 @@ from rlf.chat.encoding import Vision, decode
 from rlf.chat.examples import readings_of
 from rlf.chat.format import open_format
 from rlf.core import RlfError
+from rlf.core.text import clean
 from rlf.types import Message, ToolCall, ToolDescription
 from rlf.types.policy import Sample, Sampling
 from rlf.types.task import IMAGE_MARK
@@ -169,9 +170,8 @@ class Dialogue:
     ) -> None:
         """Keeps the tokens of a turn, for the conversation that continues from it. Arguments as of `encode`."""
         history = [*checked, checked_message(answer, len(checked))]
-        self.memory.put(_history_key(history, tools), sampled, len(sampled.tokens))
-        if self.is_own:
-            self.memory.put(_history_key(history, tools, ids=False), sampled, len(sampled.tokens))
+        for key in {_history_key(history, tools, ids=ids) for ids in ((True, False) if self.is_own else (True,))}:
+            self.memory.put(key, sampled, len(sampled.tokens))
 
     def _continue_tokens(self, messages: list[dict[str, Any]], tools: Tools) -> list[int] | None:
         """The tokens of the last turn of the history and what follows them; None where it was not sampled here."""
@@ -251,7 +251,7 @@ class Dialogue:
         except (TemplateError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"the model's chat template cannot write them: {error}") from error
         assert isinstance(text, str), f"the template rendered to {type(text).__name__}"
-        return text
+        return clean(text)  # arguments may hold half a character, which JSON escapes
 
 
 def _open_format(
@@ -399,9 +399,11 @@ def _is_plain_question(message: Mapping[str, Any], *roles: str) -> bool:
 
 def _in_order(turn: Mapping[str, Any], results: Messages) -> list[Mapping[str, Any]] | None:
     """The results of a turn's calls in the order of the calls; None where they are not each answered once."""
-    ids = [call["id"] for call in turn.get("tool_calls", ())]
-    by_id = {result.get("tool_call_id"): result for result in results}
-    return [by_id[id_] for id_ in ids] if by_id.keys() == set(ids) and len(results) == len(ids) else None
+    ids, given = [call["id"] for call in turn.get("tool_calls", ())], [each.get("tool_call_id") for each in results]
+    if given == ids:  # also those that a client has given one id
+        return list(results)
+    by_id = dict(zip(given, results, strict=True))
+    return [by_id[id_] for id_ in ids] if by_id.keys() == set(ids) and len(by_id) == len(ids) == len(given) else None
 
 
 def _history_key(messages: Messages, tools: Tools, *, ids: bool = True) -> str:

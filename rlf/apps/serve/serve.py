@@ -90,14 +90,14 @@ async def serve_model(used: ModelUse, settings: ServeSettings, *, num_slots: int
         RlfError: the model does not load.
         RunError: the port is in use.
     """
-    from rlf.apps.serve.app import serving
+    from rlf.apps.serve.app import ModelServer, answering
 
     stopped = asyncio.Event()
     with stopping(stopped.set), listening(settings.host, settings.port) as listener:
         host, tokenizer = await asyncio.to_thread(used.load, HostSettings(num_slots=num_slots))
         async with host, _open_agent(used.played, tokenizer) as agent:
-            chat = used.chat.format, used.chat.thinking_tag
-            async with serving(host, tokenizer, settings, listener, *chat, agent) as url:
+            server = ModelServer(host, tokenizer, settings, used.chat.format, used.chat.thinking_tag, agent)
+            async with answering(server, listener) as url:
                 tell(url)
                 await stopped.wait()
 

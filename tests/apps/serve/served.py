@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from rlf.apps.serve import ServeSettings
-from rlf.apps.serve.app import serving
+from rlf.apps.serve.app import ModelServer, answering
 from rlf.builtin.names import builtin_path
 from rlf.core.servers import listening
 from rlf.engines.engine import HostSettings
@@ -40,7 +40,8 @@ async def serving_model(path: str = str(CHECKPOINT), name: str = "tiny", **setti
     num_slots = settings.pop("num_slots", 32)
     with listening("127.0.0.1", settings.pop("port", 0)) as listener:
         host, tokenizer = await asyncio.to_thread(load_host, path, HostSettings(num_slots=num_slots))
-        async with host, serving(host, tokenizer, ServeSettings(name=name, **settings), listener) as url:
+        server = ModelServer(host, tokenizer, ServeSettings(name=name, **settings))
+        async with host, answering(server, listener) as url:
             yield url
 
 

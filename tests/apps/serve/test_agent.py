@@ -12,7 +12,7 @@ import pytest
 from benchmarks.serving import body_of, play_over_http
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agent import ServedAgent
-from rlf.apps.serve.app import serving
+from rlf.apps.serve.app import ModelServer, answering
 from rlf.apps.serve.requests import ChatRequest
 from rlf.apps.serve.serve import _open_agent, used_as_trained
 from rlf.builtin.names import builtin_path
@@ -55,8 +55,8 @@ def test_greedy_answers_over_http_are_those_in_process_token_by_token() -> None:
             with listening("127.0.0.1", 0) as plain, listening("127.0.0.1", 0) as looped:
                 settings = ServeSettings(name="builtin:tiny")
                 async with (
-                    serving(host, tokenizer, settings, plain) as url,
-                    serving(host, tokenizer, settings, looped, agent=ServedAgent(harness)) as agent_url,
+                    answering(ModelServer(host, tokenizer, settings), plain) as url,
+                    answering(ModelServer(host, tokenizer, settings, agent=ServedAgent(harness)), looped) as agent_url,
                     aiohttp.ClientSession() as session,
                 ):
                     for task, one in zip(tasks, played, strict=True):

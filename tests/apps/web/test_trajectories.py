@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+
+from rlf.reports.pages.render import Part, side
 
 from ...reports.synthetic import run_record
 
@@ -90,6 +94,22 @@ def test_answers_to_one_question_stand_side_by_side(client):
     shown = client.get(f"{RUN}/questions/heldout-0000").json()
     assert len(shown["sides"]) == len(shown["summaries"]) > 1
     assert client.get(f"{RUN}/questions/none").status_code == 422
+
+
+@pytest.mark.parametrize("words", [["11 letters?"], ["11 letters?", "Which town?"]])
+def test_a_group_shows_what_agents_sent_in_place_of_the_task(client, monkeypatch, words):
+    made = []
+
+    def sent(*of):
+        made.append(words[len(made) % len(words)])
+        return replace(side(*of), messages=(Part("user", made[-1], True),))
+
+    monkeypatch.setattr("rlf.apps.web.trajectories.side", sent)
+    page = client.get(f"/runs/{run_record().id}/questions/heldout-0000").text
+    headline = words[0] if len(words) == 1 else "What is the employer of Bitbal?"
+    assert f"<b>question</b>\n{headline}</pre>" in page
+    wanted = [made.count(one) if len(words) > 1 else 0 for one in words]
+    assert [page.count(f"<b>user</b>\n{one}</pre>") for one in words] == wanted
 
 
 @pytest.mark.parametrize("asked", ["step=9" + "9" * 30, "after=train/9" + "9" * 30 + "/1", "outcome=bogus"])

@@ -6,6 +6,7 @@ Each path from a root to a leaf is a row; what rows share is trained in the firs
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -108,11 +109,13 @@ class CallTree:
         self._by_id: dict[str, tuple[Call, str]] = {}
 
     def place(
-        self, prompt: Sequence[int], messages: Sequence[Message], tools: str, images: tuple[str, ...] = ()
+        self, prompt: list[int], messages: Sequence[Message], tools: str, images: tuple[str, ...] = ()
     ) -> tuple[Call | None, str]:
         """The call that a prompt continues, with an empty reason or that of a branch; else None and why it is none."""
         if prompt:
-            found = [call for call in self.calls if len(call.tokens) <= len(prompt) and _begins(prompt, call.tokens)]
+            # The last token first: most calls that a prompt does not continue differ there.
+            sizes = ((call, len(call.tokens)) for call in self.calls)
+            found = [one for one, n in sizes if prompt[n - 1 : n] == one.tokens[-1:] and prompt[:n] == one.tokens]
             found = [call for call in found if call.images == images[: len(call.images)]]  # all look alike as tokens
         else:  # of a model that gives no tokens
             words = [_words(message) for message in messages]
@@ -120,7 +123,7 @@ class CallTree:
         if found:
             parent = max(found, key=lambda call: (len(call.tokens), len(call.words)))
             return parent, BRANCH if parent.num_children else ""
-        return None, self._find_cause(list(prompt), messages, tools, images)
+        return None, self._find_cause(prompt, messages, tools, images)
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -141,27 +144,40 @@ class CallTree:
 
     def hear(self, messages: Sequence[Message]) -> int:
         """Takes the results of calls that a prompt holds; the number of those of calls that were not made here."""
-        unknown, asked = 0, list[Mapping[str, Any]]()
+        unknown, asked, counts = 0, list[Mapping[str, Any]](), Counter[str]()
         for message in messages:
             asked = list(message.get("tool_calls", ())) if message["role"] == "assistant" else asked
             if message["role"] != "tool":
                 continue
             id_ = message.get("tool_call_id", "")
-            call, own = self._by_id.get(id_) or self._find_renamed(id_, asked)
+            call, own = self._by_id.get(id_) or self._find_renamed(id_, asked, counts)
             if call is None:
                 unknown += 1
             else:
                 call.results.setdefault(own, ToolResult(Outcome.OK, message["content"]))
         return unknown
 
-    def _find_renamed(self, id_: str, asked: Sequence[Mapping[str, Any]]) -> tuple[Call | None, str]:
-        """The call, and its own id, that a client has given another one. Args: asked: calls as the client has them."""
-        given = next((each["function"] for each in asked if each["id"] == id_), None)
-        wanted = None if given is None else (given["name"], given["arguments"])
+    def _find_renamed(self, id_: str, asked: list[Mapping[str, Any]], counts: Counter[str]) -> tuple[Call | None, str]:
+        """The call, and its own id, that a client has given another one, which may be that of other calls too.
+
+        Args:
+            asked: calls of the turn as the client has them, of which it is taken: those of one id come in order.
+            counts: how often the history has had each of them so far.
+        """
+        given = next((each for each in asked if each["id"] == id_), None)
+        if given is None:
+            return None, ""
+        asked.remove(given)
+        name, arguments = given["function"]["name"], given["function"]["arguments"]
+        words = f"{id_} {_show_call(name, arguments)}"
+        counts[words] += 1
+        key = f"{words} {counts[words]}"
+        if key in self._by_id:
+            return self._by_id[key]
         for call in reversed(self.calls):
             for own, made in zip(call.ids, call.requested, strict=True):
-                if own not in call.results and (made.name, dict(made.arguments)) == wanted:
-                    self._by_id[id_] = call, own
+                if own not in call.results and (made.name, dict(made.arguments)) == (name, arguments):
+                    self._by_id[key] = call, own
                     return call, own
         return None, ""
 
@@ -217,11 +233,6 @@ class CallTree:
         if all(tools != call.tools for call in self.calls):
             return OTHER_TOOLS
         return SHORTENED if len(words) < len(self.calls[-1].messages) else EDITED
-
-
-def _begins(prompt: Sequence[int], tokens: Sequence[int]) -> bool:
-    # The last token first: most calls that a prompt does not continue differ there.
-    return prompt[len(tokens) - 1] == tokens[-1] and list(prompt[: len(tokens)]) == tokens
 
 
 def _path(leaf: Call) -> Iterator[Call]:

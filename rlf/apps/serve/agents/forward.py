@@ -30,6 +30,7 @@ from rlf.rollout.loop import Setting
 from rlf.tools.agent_text import read_call
 from rlf.types import FailureClass, ParseFailure
 from rlf.types.policy import Finish, Sample, SampleRequest, Sampling
+from rlf.types.trajectory import StopReason
 
 _SENT = ("role", "content", "name", "tool_calls", "tool_call_id")
 """Keys of a message that an endpoint is sent: others, such as thinking, are refused by some servers."""
@@ -58,6 +59,8 @@ class _Endpoint:
 class ForwardedSession(Session):
     """A trajectory whose calls an endpoint answers."""
 
+    has_tokens = False
+
     def __init__(self, *session: Any, asks: TextPlayer) -> None:
         """Takes what a session takes, and what asks the endpoint."""
         super().__init__(*session, overrides=False)
@@ -69,10 +72,6 @@ class ForwardedSession(Session):
     def model(self, *model: Any) -> ServedModel:
         """The endpoint as one request meets it."""
         return ForwardedModel(self, *model)
-
-    def begin_record(self) -> list[int]:
-        """The tokens of a trajectory without calls."""
-        return []
 
 
 class ForwardedModel(SessionModel):
@@ -175,7 +174,8 @@ class ForwardedModel(SessionModel):
         """A turn of nothing, which is the model's own doing. Raises Refusal where the endpoint has not been tried."""
         if failure.unit not in (*NoAnswer,):
             words = f"the model's server: {failure.outcome}: {failure.text}"
-            self._session.fail(words)
+            self._session.error = self._session.error or words
+            self._session.end(StopReason.INFRA_FAILURE)
             raise Refusal(502, words, code="endpoint_failed") from failure
         is_truncated = failure.unit == NoAnswer.TRUNCATED
         kind = FailureClass.TRUNCATED if is_truncated else FailureClass.EMPTY

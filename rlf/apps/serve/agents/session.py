@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agents import calls
@@ -29,6 +29,7 @@ from rlf.apps.serve.grammar import CallsForm, SchemaForm
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, Refusal, SampledRequest
 from rlf.chat import ChatFormat
+from rlf.chat.encoding import decode
 from rlf.core.errors import RlfError
 from rlf.core.text import describe
 from rlf.rollout.loop import Setting
@@ -59,6 +60,8 @@ class Attempt:
 
 class Session:
     """A trajectory under way."""
+
+    has_tokens: ClassVar[bool] = True  # an endpoint keeps its own to itself
 
     def __init__(
         self, key: str, rollout: Rollout, setting: Setting, agent: AgentSpec, dialogue: Dialogue, *, overrides: bool
@@ -139,18 +142,9 @@ class Session:
             self.end(StopReason.INFRA_FAILURE)
         return result
 
-    def fail(self, error: str) -> None:
-        """Ends the trajectory for a reason outside the policy."""
-        self.error = self.error or error
-        self.end(StopReason.INFRA_FAILURE)
-
     def model(self, settings: ServeSettings, metrics: Metrics, attempt: Attempt) -> ServedModel:
         """The policy as one request meets it."""
         return SessionModel(self, settings, metrics, attempt)
-
-    def begin_record(self) -> list[int]:
-        """The tokens of a trajectory without calls."""
-        return self.setting.chat.prompt(self.rollout.task.messages, ())
 
     def _break(self, fault: Exception) -> None:
         self.fault = self.fault or fault
@@ -198,10 +192,18 @@ class Session:
             sample = await self.draw(asked, prompt, max_tokens, how, self._num_sampled)
             self._num_sampled += len(sample.tokens)
             self.is_full = False
+            if not asked.messages:  # a text, which is shown as a message
+                asked = replace(asked, messages=self._write_messages(prompt, parent))
             call = self._read(asked, index, prompt, sample, time.perf_counter() - started)
             call.parent, call.link = parent, link
             self.tree.add(call)
             return sample
+
+    def _write_messages(self, prompt: list[int], parent: Call | None) -> list[Mapping[str, Any]]:
+        """The prompt of a text completion as messages, behind those of the call that it continues."""
+        before = [] if parent is None else [*parent.messages, {"role": "assistant", "content": parent.text}]
+        new = prompt[0 if parent is None else len(parent.tokens) :]
+        return [*before, {"role": "user", "content": decode(self.dialogue.tokenizer, new)}]
 
     @asynccontextmanager
     async def taking_turn(self, asked: _Asked, prompt: list[int]) -> AsyncIterator[tuple[Call | None, str]]:
@@ -276,12 +278,15 @@ class Session:
         """What there is of it. Args: output: the end of what the agent printed."""
         record, turns = self.tree.write()
         world, task = self.tools.world, self.rollout.task
-        given = with_observation(task.messages, None if world is None else world.record.observation)
+        kept = WorldRecord("agent") if world is None else world.record
+        scores = {**self.scores, **kept.scores}  # those of the world are not the agent's to report
+        given = with_observation(task.messages, kept.observation)
         if not turns:
-            record.observe(self.begin_record())
+            record.observe(self.setting.chat.prompt(task.messages, ()) if self.has_tokens else ())
         elif [(m.role, m.content) for m in turns[0].asked] == [(m.role, m.content) for m in given]:
             turns[0] = replace(turns[0], asked=())
-        state = {"calls": len(turns), "contexts": self.tree.num_rows, **self.counts}
+        state: dict[str, Any] = {"calls": len(turns), "contexts": self.tree.num_rows, **self.counts}
+        state |= {} if kept.final_state is None else {"world": kept.final_state}
         return Trajectory(
             id=self.rollout.id,
             task=task,
@@ -296,17 +301,8 @@ class Session:
             duration_s=time.perf_counter() - self._started,
             forks=tuple(record.forks),
             images=self.tree.images if turns or not record.tokens else task.images,
-            world=self._world_record(state | {"output": output}),
+            world=replace(kept, scores=scores, final_state=state | {"output": output}),
         )
-
-    def _world_record(self, state: dict[str, Any]) -> WorldRecord:
-        """The record of the world, or one of the agent alone; scores of the world are not the agent's to report."""
-        world = self.tools.world
-        if world is None:
-            return WorldRecord("agent", scores=dict(self.scores), final_state=state)
-        record = world.record
-        state |= {} if record.final_state is None else {"world": record.final_state}
-        return replace(record, scores={**self.scores, **record.scores}, final_state=state)
 
     def ending(self, failure: AgentFailure | None, answer: str | None) -> tuple[StopReason, str | None]:
         """Why it ended, and its answer: the agent's, or that of the last call where the agent gives none."""

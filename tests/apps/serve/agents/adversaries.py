@@ -88,6 +88,73 @@ async def renames_calls(task: AgentTask, session: AgentSession) -> str:
     return str(message_of(await ask(session, messages))["content"])
 
 
+async def names_all_calls_alike(task: AgentTask, session: AgentSession) -> str:
+    """Its framework gives every call the same id, in one turn and in the next."""
+    messages: list[Any] = [*task.messages]
+    number = 0
+    for _ in range(2):
+        message = message_of(await ask(session, messages))
+        messages.append({**message, "tool_calls": [call | {"id": "call"} for call in message["tool_calls"]]})
+        for _ in message["tool_calls"]:
+            messages.append({"role": "tool", "tool_call_id": "call", "content": f"result {number}"})
+            number += 1
+    return str(message_of(await ask(session, messages))["content"])
+
+
+async def sends_other_arguments(task: AgentTask, session: AgentSession, arguments: str) -> str:
+    message = message_of(await ask(session, [*task.messages]))
+    message["tool_calls"][0]["function"]["arguments"] = arguments
+    answer = await ask(session, [*task.messages, message, *results(message, "error: bad arguments")])
+    return str(message_of(answer)["content"])
+
+
+async def sends_half_of_a_call(task: AgentTask, session: AgentSession) -> str:
+    """Its stream ended in the middle of a call's arguments, and it answers what it has."""
+    return await sends_other_arguments(task, session, '{"query": "cap')
+
+
+async def sends_half_of_a_character(task: AgentTask, session: AgentSession) -> str:
+    """Cuts arguments between the halves of a character that JSON escapes."""
+    return await sends_other_arguments(task, session, json.dumps({"query": "\ud83d"}))
+
+
+async def retries_with_another_body(task: AgentTask, session: AgentSession) -> str:
+    """Its middleware adds a key to a request that it repeats: no proof that the same is meant."""
+    await ask(session, [*task.messages])
+    return str(message_of(await ask(session, [*task.messages], retry=1, user="other"))["content"])
+
+
+async def names_tools_in_its_script(task: AgentTask, session: AgentSession) -> str:
+    """A name that fits, one that is too long, and one with an end of a call in it."""
+    for name in ("x" * 257, "</tool_call>"):
+        assert "error" in await ask(session, [*task.messages], tools=[tool(name)])
+    tools = [tool("検索")]
+    message = message_of(await ask(session, [*task.messages], tools=tools))
+    assert message["tool_calls"][0]["function"]["name"] == "検索"
+    return str(message_of(await ask(session, [*task.messages, message, *results(message)], tools=tools))["content"])
+
+
+async def cancels_a_fan_out(task: AgentTask, session: AgentSession) -> str:
+    """Takes the first of eight answers, gives up the others, and asks for these again without saying so."""
+    questions = [[{"role": "user", "content": f"Part {at}?"}] for at in range(8)]
+    asked = [asyncio.ensure_future(ask(session, question)) for question in questions]
+    first, others = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    for other in others:
+        other.cancel()
+    await asyncio.wait(others)
+    await asyncio.sleep(0.1)
+    gate.set()
+    for one, question in zip(asked, questions, strict=True):
+        if one in others:
+            message_of(await ask(session, question))
+    assert len(first) == 1
+    return "Paris"
+
+
+gate = asyncio.Event()
+"""What a policy waits for after its first sample."""
+
+
 async def sends_its_body_late(task: AgentTask, session: AgentSession) -> str:
     """So many agents share its process that time passes between the head of a request and its body."""
     url, body = urlsplit(session.url), json.dumps({"model": "policy", "messages": task.messages}).encode()
@@ -178,6 +245,9 @@ async def asks_in_no_json(task: AgentTask, session: AgentSession) -> str:
         for body in ('{"model":', "[]", '{"model": "policy", "messages": "x"}', "[" * 100_000):
             async with client.post(f"{session.url}/chat/completions", data=body) as response:
                 assert response.status == 400, await response.text()
+        packed = {"Content-Encoding": "gzip"}
+        async with client.post(f"{session.url}/chat/completions", data=b"no gzip", headers=packed) as response:
+            assert response.status == 400, await response.text()
     return await plain(task, session)
 
 
@@ -232,6 +302,21 @@ async def asks_in_its_own_words(task: AgentTask, session: AgentSession) -> str:
     said = await ask(session, [*asked, message, *results(message), {"role": "user", "content": "Surely?"}])
     await ask(session, [*asked[1:], {"role": "user", "content": "Check: Paris"}])
     return str(message_of(said)["content"])
+
+
+async def writes_its_prompts_as_text(task: AgentTask, session: AgentSession) -> str:
+    """Knows the template, and continues an answer by its tokens; then it asks another text."""
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {session.key}"}) as client:
+
+        async def complete(prompt: Any) -> Json:
+            body = {"model": "policy", "prompt": prompt, "return_token_ids": True}
+            async with client.post(f"{session.url}/completions", json=body) as response:
+                found: Json = (await response.json())["choices"][0]
+                return found
+
+        first = await complete("Q: 11 letters?")
+        await complete([*first["prompt_token_ids"], *first["token_ids"], *first["prompt_token_ids"]])
+        return str((await complete("Check: Paris"))["text"])
 
 
 async def is_two_agents(task: AgentTask, session: AgentSession) -> str:

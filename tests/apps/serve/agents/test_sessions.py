@@ -137,6 +137,11 @@ def test_a_jump_of_the_clock_ends_no_trajectory(monkeypatch: pytest.MonkeyPatch)
         ("plain", [CALL, CALL, ANSWER], ["first", "", ""]),
         ("serializes_again", [CALL, ANSWER], ["first", ""]),
         ("renames_calls", [CALL, CALL, ANSWER], ["first", "", ""]),
+        ("names_all_calls_alike", [TWO_CALLS, CALL, ANSWER], ["first", "", ""]),
+        ("sends_half_of_a_call", [CALL, ANSWER], ["first", calls.EDITED]),
+        ("sends_half_of_a_character", [CALL, ANSWER], ["first", calls.EDITED]),
+        ("retries_with_another_body", [ANSWER, ANSWER], ["first", calls.SAME_PROMPT]),
+        ("names_tools_in_its_script", [CALL.replace("search", "検索"), ANSWER], ["first", ""]),
         ("retries", [CALL, ANSWER], ["first", ""]),
         ("loses_its_stream", [ANSWER], ["first"]),
         ("leaves_two_streams", [ANSWER, ANSWER], [calls.FIRST, calls.SAME_PROMPT]),
@@ -225,10 +230,22 @@ def test_what_is_shown_was_asked_by_the_agent_and_not_by_the_task() -> None:
     assert [turn.asked for turn in plain.turns] == [(), ()], "the task itself, and what stands with the call"
 
 
+def test_a_prompt_that_is_text_is_shown_as_what_the_agent_sent() -> None:
+    trajectory, policy = play("writes_its_prompts_as_text", [ANSWER] * 3)
+    check_exact(trajectory, policy)
+    assert links(trajectory) == [calls.FIRST, "", calls.OTHER_TASK]
+    asked = [[(one.role, one.content) for one in turn.asked] for turn in trajectory.turns]
+    assert asked == [[("user", text)] for text in ("Q: 11 letters?", "Q: 11 letters?", "Check: Paris")]
+
+
 def test_results_stand_with_the_calls_that_they_answer_whatever_their_ids() -> None:
     renamed, _ = play("renames_calls", [CALL, CALL, ANSWER])
     assert [record.result.text for record in renamed.calls] == ["Paris is here."] * 2
     assert renamed.world is not None and "results of unknown calls" not in (renamed.world.final_state or {})
+    alike, _ = play("names_all_calls_alike", [TWO_CALLS, CALL, ANSWER])
+    assert [record.result.text for record in alike.calls] == ["result 0", "result 1", "result 2"]
+    text = CHAT.decode(alike.tokens)
+    assert text.index("result 0") < text.index("result 1") < text.index("result 2"), "what the agent sent is shown"
     trajectory, _ = play("plain", [CALL, ANSWER])
     (record,) = trajectory.calls
     assert (record.call.name, record.result.text) == ("search", "Paris is here.")
@@ -358,6 +375,50 @@ def test_the_key_of_another_session_is_refused() -> None:
     assert sorted(status for status, _ in adversaries.seen) == [200, 200, 401, 401]
     assert [len(each.turns) for each in trajectories] == [1, 1]
     assert len(policy.requests) == 2
+
+
+def test_the_calls_of_a_cancelled_fan_out_are_trained_once_and_answered_when_they_are_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sample, gate = ScriptedPolicy.sample, asyncio.Event()
+
+    async def waits(policy: ScriptedPolicy, request: Any) -> Any:
+        if policy.requests:
+            await gate.wait()
+        return await sample(policy, request)
+
+    monkeypatch.setattr(ScriptedPolicy, "sample", waits)
+    monkeypatch.setattr(adversaries, "gate", gate)
+    trajectory, policy = play("cancels_a_fan_out", [ANSWER] * 8)
+    check_exact(trajectory, policy)
+    assert (len(policy.requests), trajectory.stop) == (8, StopReason.ANSWERED), trajectory.error
+    assert trajectory.world is not None and (trajectory.world.final_state or {})["repeated"] == 7
+
+
+def test_a_key_opens_nothing_in_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    met: list[AgentSession] = []
+    both = asyncio.Barrier(2)
+
+    async def visits(task: Any, session: AgentSession) -> str:
+        met.append(session)
+        await both.wait()
+        other = next(one for one in met if one is not session)
+        for url in (other.url, other.url.rsplit("/", 2)[0] + f"/{session.url.rsplit('/', 2)[1]}/v1"):
+            await adversaries.ask(AgentSession(url, session.key), [*task.messages])
+        return str(adversaries.message_of(await adversaries.ask(session, [*task.messages]))["content"])
+
+    async def main() -> list[Trajectory]:
+        declared = AgentSpec(callable=f"{adversaries.__name__}:plain", timeout_s=60.0)
+        async with AgentServer(declared, TOKENIZER) as one, AgentServer(declared, TOKENIZER) as other:
+            policies = [ScriptedPolicy(TOKENIZER, [ANSWER], logprob=-0.5) for _ in range(2)]
+            settings = map(make_setting, policies)
+            players = [each.player(next(settings), overrides=True) for each in (one, other)]
+            return await asyncio.gather(*(each.play(Rollout("r", TASK, 0, seed=3)) for each in players))
+
+    adversaries.seen.clear()
+    monkeypatch.setattr(adversaries, "plain", visits)
+    assert [len(each.turns) for each in asyncio.run(main())] == [1, 1]
+    assert sorted(status for status, _ in adversaries.seen) == [200, 200, 401, 401, 404, 404]
 
 
 def test_many_sessions_at_once_keep_their_own_words_and_tokens() -> None:
