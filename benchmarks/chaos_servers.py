@@ -1,11 +1,16 @@
 """What runs lose when their servers fail for real: a tool, a judge and a model behind servers that misbehave.
 
     python -m benchmarks.chaos_servers [--only NAMES]
+    python -m benchmarks.chaos_servers --specs [--only SPECS] [--faults NAMES]
 
 One server on loopback answers calls of a tool and the requests of a judge; of three requests one meets the fault: an
 error, a reply that takes a second, none at all, bytes that mean nothing, a connection that is cut off. Each fault is a
 run of three steps of the built-in search, and an evaluation of a model behind the same server; they are looked at as
 `rlf chaos` does.
+
+With `--specs` these servers are well, and `rlf chaos` tries its faults of servers on every shipped spec that asks one
+(those of models from Hugging Face with the built-in model on the local engine), the judge's template of `rlf init`, and
+the built-in search with its tool behind HTTP, MCP over HTTP, a model and an agent.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -48,6 +54,7 @@ class Server:
     async def _serve(self) -> None:
         app = web.Application()
         app.router.add_post("/search", self._search)
+        app.router.add_post("/retrieve", self._retrieve)
         app.router.add_post("/judge/v1/chat/completions", self._judge)
         app.router.add_post("/model/v1/chat/completions", self._model)
         runner = web.AppRunner(app)
@@ -80,6 +87,11 @@ class Server:
         query = (await request.json())["query"]
         return await self._meet(request, "tool") or web.json_response({"found": encyclopedia.search(query)})
 
+    async def _retrieve(self, request: web.Request) -> web.StreamResponse:
+        """As Search-R1's server: the first line of a document is its title."""
+        found = [f"Passage\n{encyclopedia.search(query)}" for query in (await request.json())["queries"]]
+        return web.json_response({"result": [[{"document": {"contents": text}, "score": 1.0}] for text in found]})
+
     async def _judge(self, request: web.Request) -> web.StreamResponse:
         body = await request.text()
         score = 1 + len(body) % 10
@@ -95,9 +107,15 @@ class Server:
         return web.json_response({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage})
 
 
+def read_search() -> dict[str, Any]:
+    """The built-in search, wherever it is written to."""
+    spec: dict[str, Any] = yaml.safe_load((ROOT / "specs/search.yaml").read_text("utf-8").replace("../", f"{ROOT}/"))
+    return spec
+
+
 def write_spec(folder: Path, port: int) -> Path:
     """The built-in search with its tool and a judge behind the server."""
-    spec: dict[str, Any] = yaml.safe_load((ROOT / "specs/search.yaml").read_text("utf-8").replace("../", f"{ROOT}/"))
+    spec = read_search()
     schema = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
     target = {
         "kind": "http",
@@ -116,11 +134,92 @@ def write_spec(folder: Path, port: int) -> Path:
     return path
 
 
+ENCYCLOPEDIA = "{path: 'builtin:encyclopedia/%s', prompt: question, answer: answer, kind: kind}"
+ON_THIS_MACHINE = [
+    "model.path=builtin:tiny",
+    "engine={kind: local}",
+    "rollout.max_total_tokens=320",
+    "rollout.max_new_tokens=72",
+    "train.mini_batches=1",
+    "train.learning_rate=3e-4",
+    f"data.train={ENCYCLOPEDIA % 'train'}",
+    f"data.eval={ENCYCLOPEDIA % 'heldout'}",
+]
+"""Of a spec for GPUs that searches."""
+LEAST = ["train.prompts_per_step=2", "rollout.num_generations=4"]
+
+
+def write_search(folder: Path, name: str, target: dict[str, Any] | None, mcp: str) -> Path:
+    """The built-in search whose tool asks something else; without a target, an MCP server."""
+    spec = read_search()
+    tool = {"use": spec["tools"][0], "target": target, "limits": {"timeout_s": 5, "retries": 2}, "idempotent": True}
+    spec["tools"][0] = {"mcp": {"url": mcp}, "limits": tool["limits"], "idempotent": True} if target is None else tool
+    path = folder / f"{name}.yaml"
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    return path
+
+
+def list_specs(folder: Path, port: int, mcp: str) -> dict[str, list[str]]:
+    """Arguments of `rlf chaos` by name."""
+    subprocess.run([sys.executable, "-m", "rlf", "init", "judged", "--template", "judge"], cwd=folder, check=True)
+    asked = {"endpoints": [{"url": f"http://127.0.0.1:{port}/model/v1", "model": "m"}], "prompt": "{{ query }}"}
+    searches = {
+        "by_http": write_spec(folder, port),
+        "by_mcp": write_search(folder, "by_mcp", None, mcp),
+        "by_model": write_search(folder, "by_model", {"kind": "model", **asked}, mcp),
+        "by_agent": write_search(
+            folder, "by_agent", {"kind": "agent", **asked, "tools": [f"{ROOT}/tool_specs/calculator.yaml"]}, mcp
+        ),
+    }
+    evaluated = ["eval.limit=4"]
+    return {
+        "writing_judge": [str(ROOT / "specs/writing_judge.yaml")],
+        "template": [str(folder / "judged/specs/judged.yaml"), *evaluated],
+        **{
+            name: [str(ROOT / f"specs/{name}.yaml"), *ON_THIS_MACHINE, *evaluated]
+            for name in ("rl_factory_qwen3_4b", "search_r1_qwen25_3b")
+        },
+        **{name: [str(path), *evaluated] for name, path in searches.items()},
+    }
+
+
+def try_specs(server: Server, wanted: list[str], faults: str) -> None:
+    """Prints the verdicts of each spec under the faults of servers."""
+    os.environ["RETRIEVE_URL"] = f"http://127.0.0.1:{server.port}/retrieve"
+    serve = ["tools", "serve", "--mcp", "http", "--port", "0", str(ROOT / "tool_specs/search.yaml")]
+    with (
+        tempfile.TemporaryDirectory() as place,
+        subprocess.Popen([sys.executable, "-m", "rlf", *serve], stderr=subprocess.PIPE, text=True) as mcp,
+    ):
+        assert mcp.stderr is not None, "a server without stderr"
+        try:
+            address = next(word for line in mcp.stderr for word in line.split() if word.startswith("http://"))
+            for name, arguments in list_specs(Path(place), server.port, address.rstrip(".,;")).items():
+                if wanted and name not in wanted:
+                    continue
+                command = [sys.executable, "-m", "rlf", "chaos", *arguments, *LEAST, "--only", faults, "--json"]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                ordeals = json.loads(done.stdout or "{}").get("data", {}).get("ordeals", ())
+                for one in ordeals:
+                    words = "; ".join(one["broken"]) or one["why"]
+                    print(f"{name}: {one['fault']}: {one['verdict']}" + (f" ({words})" if words else ""), flush=True)
+                print(f"{name}: exit code {done.returncode} {'' if ordeals else done.stderr[-400:]}", flush=True)
+        finally:
+            mcp.terminate()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="faults, with commas")
-    wanted = [name for name in parser.parse_args().only.split(",") if name] or list(FAULTS)
+    parser.add_argument("--only", default="", help="faults, or specs, with commas")
+    parser.add_argument("--specs", action="store_true")
+    parser.add_argument("--faults", default="service errors,service drops,service hangs,service garbage")
+    given = parser.parse_args()
+    wanted = [name for name in given.only.split(",") if name]
     server, num_lost, failed = Server(), 0, 0
+    if given.specs:
+        try_specs(server, wanted, given.faults)
+        return
+    wanted = wanted or list(FAULTS)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         spec, runs = write_spec(folder, server.port), folder / "runs"

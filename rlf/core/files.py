@@ -366,6 +366,16 @@ def marked(path: Path, token: str) -> Iterator[None]:
             os.close(file)
 
 
+@contextmanager
+def scratch(name: str) -> Iterator[Path]:
+    """A folder of this user alone for as long as the block lasts; of a killed one the next command removes it."""
+    token = secrets.token_hex(6)
+    folder = Path(tempfile.gettempdir(), f".{name}.{token}.tmp")
+    with marked(folder, token):
+        folder.mkdir(0o700)
+        yield folder
+
+
 def clear_unfinished() -> None:
     """Removes what killed writes left, wherever they wrote to."""
     try:

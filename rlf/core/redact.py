@@ -120,10 +120,6 @@ class Unescaped(NamedTuple):
     starts: list[int]
     ends: list[int]
 
-    def original_span(self, start: int, end: int) -> tuple[int, int]:
-        """The part of the original that a part of the text stands for; not an empty one."""
-        return self.starts[start], self.ends[end - 1]
-
 
 def unescape_fully(text: str) -> Unescaped:
     """The text without escapes, `+` as the space that it is in forms."""
@@ -323,8 +319,7 @@ class Redactor:
         for first, last in self._neighbourhoods(rest):
             plain = unescape_fully(rest[first:last])
             for found in self._escaped.finditer(plain.text):
-                start, end = plain.original_span(*found.span())
-                spans.append((first + start, first + end))
+                spans.append((first + plain.starts[found.start()], first + plain.ends[found.end() - 1]))
         return _merge_spans(spans)
 
     def _cut_off(self, text: str) -> list[tuple[int, int]]:

@@ -7,7 +7,6 @@ spec is loaded here; `Target.load_host` loads the model.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from pydantic import ValidationError
 
 from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError, RunError, SpecError
+from rlf.core.files import scratch
 from rlf.core.mistakes import explain
 from rlf.endpoints.spec import EndpointSpec
 from rlf.engines.engine import Engine, HostSettings, engine_of
@@ -101,13 +101,13 @@ def open_target(
         RlfError: the target is no model.
         SpecError: the spec is wrong, names what is gone, or does not fit the model.
     """
-    with tempfile.TemporaryDirectory(prefix="rlf-model-") as temporary:
+    with scratch("rlf-model") as temporary:
         use = _Use(tuple(files), tuple(overrides), runs_folder, needs_data, like)
         if endpoint is not None:
             yield use.of_endpoint(endpoint)
         else:
             assert name is not None, "neither a target nor an endpoint"
-            yield use.of_model(_resolve_target(name, runs_folder, Path(temporary) / "model"))
+            yield use.of_model(_resolve_target(name, runs_folder, temporary / "model"))
 
 
 def endpoint_of(

@@ -98,11 +98,6 @@ def evaluation_rollout(task: Task, mode: str, sample: int, seed: int, step: int 
     )
 
 
-def _is_evaluation(rollout_id: str) -> bool:
-    """Whether a rollout is one of an evaluation."""
-    return rollout_id.startswith(_EVALUATION)
-
-
 def mode_of(evaluation_id: str) -> str:
     """The mode of an evaluation's rollout."""
     return evaluation_id.split("/", 2)[1]
@@ -144,7 +139,7 @@ def choose_tries(scored: Sequence[Scored]) -> list[Scored]:
 def find_cause(scored: Scored) -> MissingRewardCause | None:
     """What broke a trajectory; None when it has a reward, and in an evaluation a success."""
     if scored.reward is not None:
-        return _missing_success(scored) if _is_evaluation(scored.trajectory.id) else None
+        return _missing_success(scored) if scored.trajectory.id.startswith(_EVALUATION) else None
     trajectory = scored.trajectory
     error = trajectory.error or ""
     if trajectory.stop is not StopReason.INFRA_FAILURE:

@@ -1,6 +1,7 @@
 """Writes that a kill or a disk cuts off leave the target as it was, and nothing beside it for long."""
 
 import errno
+import os
 import signal
 import sqlite3
 import subprocess
@@ -55,6 +56,15 @@ def test_what_a_killed_write_left_is_cleared(tmp_path, cache, clear):
         temporary.touch()
     assert names_in(tmp_path) == [f".out.{'ab' * 6}.tmp", ".out.tmp", "out"]
     assert list(cache.iterdir()) == []
+
+
+def test_a_folder_for_a_while_is_removed_in_the_end_and_of_a_killed_process_by_the_next_command(tmp_path, cache):
+    code = "import os, sys; from rlf.core.files import scratch\nwith scratch('a') as folder: (folder / 'x').touch(); "
+    for end, left in (("pass", 0), ("os._exit(1)", 1)):
+        subprocess.run([sys.executable, "-c", code + end], env={**os.environ, "TMPDIR": str(tmp_path)}, check=not left)
+        assert len(names_in(tmp_path)) == left
+    clear_unfinished()
+    assert names_in(tmp_path) == [] and list(cache.iterdir()) == []
 
 
 def test_a_write_that_another_process_is_at_is_left_alone(tmp_path, cache):

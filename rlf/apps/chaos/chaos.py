@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import signal
 import sqlite3
@@ -23,7 +22,7 @@ from typing import Any, ClassVar, Self
 
 from rlf.apps.chaos.faults import FAULTS, Fault, end_marks, prepare
 from rlf.core.errors import RlfError
-from rlf.core.files import marked
+from rlf.core.files import scratch
 from rlf.core.identity import hash_json
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.graph import differing, read_graph
@@ -45,6 +44,7 @@ _LONGEST_S = 3600.0
 _END_S = 10.0
 """Time in which the processes of a run that is over have to be gone."""
 _WORDS = 300
+_OVER = "it was over before that"
 _WHEN = (0.5, 0.2, 0.9)
 """When a stop strikes, as shares of the time that a step's rollouts take: the next one where it cut nothing off."""
 
@@ -81,6 +81,8 @@ class Ordeal:
     """What does not hold."""
     num_cut: int | None = None
     """Trajectories that the stop cut off, whose turns are kept; None where the process did not say."""
+    why: str = ""
+    """Of one that is untried: why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +130,12 @@ def chaos(
     known = {fault.name: fault for fault in FAULTS}
     if unknown := [name for name in only if name not in known]:
         raise RlfError(f"--only: got {unknown[0]!r}; expected some of {', '.join(known)}.")
-    changes, token = [*overrides, *_CHANGES], secrets.token_hex(6)
+    changes = [*overrides, *_CHANGES]
     plan = check_spec(files, changes).plan
-    folder = Path(tempfile.gettempdir(), f".rlf-chaos.{token}.tmp")
     with ExitStack() as stack:
-        stack.enter_context(marked(folder, token))  # where this is killed, the next command of rlf removes it
+        folder = stack.enter_context(scratch("rlf-chaos"))
         if (lineage := os.environ.pop("RLF_DB", None)) is not None:  # would have the runs in a lineage that stays
             stack.callback(os.environ.__setitem__, "RLF_DB", lineage)
-        folder.mkdir(0o700)
         runs = folder / "runs"
         command = ["run", *map(str, files), *changes]
         started = time.monotonic()
@@ -154,7 +154,7 @@ def chaos(
                 found = _try(faults, command, runs, limit_s, original, share * plain.rollouts_s)
                 if found.num_cut != 0 or found.verdict is Verdict.LOST:
                     break
-            note(f"{found.fault}: {found.verdict}")
+            note(f"{found.fault}: {found.verdict}" + (f" ({found.why})" if found.why else ""))
             return found
 
         faults = [known[name] for name in dict.fromkeys(only or known)]
@@ -199,6 +199,7 @@ class _Process:
         self.rollouts_s = 0.0
         """Time that the last step's rollouts took."""
         arguments = [sys.executable, "-m", "rlf", *command, "--runs", str(runs), "--json"]
+        self.lines = list[str]()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
         self._process = subprocess.Popen(
             arguments,
@@ -230,15 +231,20 @@ class _Process:
     def pid(self) -> int:
         """Raises ProcessLookupError where it is over."""
         if self._process.poll() is not None:
-            raise ProcessLookupError(self._process.pid)
+            raise ProcessLookupError(_OVER)
         return self._process.pid
 
     @property
     def said(self) -> str:
         """The last line on stderr."""
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        lines = self.errors.strip().splitlines()
         return lines[-1][:_WORDS] if lines else ""
+
+    @property
+    def errors(self) -> str:
+        """All of stderr."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")
 
     def wait(self, limit_s: float) -> int | None:
         """The exit code; None where time is up, after which it is killed with what it started."""
@@ -265,6 +271,7 @@ class _Process:
     def _read(self) -> None:
         assert self._process.stdout is not None, "a process without stdout"
         for line in self._process.stdout:
+            self.lines.append(line)
             try:
                 event: dict[str, Any] = json.loads(line)
             except ValueError:  # cut off by a kill
@@ -316,20 +323,22 @@ def _try(
     with _Process([*command, *overrides], runs, prepare(runs.parent)) as process:
         is_early = all(fault.early for fault in faults)
         (process.begun if is_early else process.kept).wait(limit_s)
-        struck = process.has_checkpoint or is_early
-        for fault in faults if struck else ():
+        why = "" if process.has_checkpoint or is_early else _OVER
+        for fault in faults if not why else ():
             if fault.waits:
                 time.sleep(wait_s)
             try:
                 fault.strike(process.pid, runs)
-            except (ProcessLookupError, FileNotFoundError):
-                struck = len(faults) > 1  # those before it have ended the run
+            except (ProcessLookupError, FileNotFoundError) as error:
+                why = "" if len(faults) > 1 else str(error)  # those before it have ended the run
         code, run_id = process.wait(limit_s), process.run_id
         said = process.said if code else ""
         for fault in faults:
             if fault.end is not None:
                 fault.end(runs)
-        struck &= end_marks(runs.parent) or not all(fault.marks for fault in faults)
+        has_mark, heard = end_marks(runs.parent), "".join([*process.lines, process.errors])
+        if not why and not any(fault.is_met(code, heard, has_mark=has_mark) for fault in faults):
+            why = "it came to its end, and nothing shows that it met this"
         if code is None:
             broken.append(f"it hung: not over after {limit_s:.0f} s")
         broken += process.end_left()
@@ -348,10 +357,10 @@ def _try(
             is_equal = not any(node.kind in ("step", "evaluation") for node in changed)
     if is_equal is False:
         broken.append("its numbers are not those of the run without a fault")
-    verdict = Verdict.UNTRIED if not struck else Verdict.RESUMED if code != 0 else Verdict.SURVIVED
+    verdict = Verdict.UNTRIED if why else Verdict.RESUMED if code != 0 else Verdict.SURVIVED
     if broken:
         verdict = Verdict.LOST
-    return Ordeal(name, what, verdict, run_id, code, said, is_equal, tuple(broken), process.num_cut)
+    return Ordeal(name, what, verdict, run_id, code, said, is_equal, tuple(broken), process.num_cut, why)
 
 
 def _look(reader: Reader, run_id: str) -> Iterator[str]:

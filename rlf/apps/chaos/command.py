@@ -50,9 +50,12 @@ def chaos(
 def _sheet(found: Chaos) -> Sheet:
     from rlf.reports.sheets import Sheet
 
-    heads = ("fault", "what happens", "verdict", "same numbers", "what does not hold")
+    heads = ("fault", "what happens", "verdict", "same numbers", "what does not hold, or why it is untried")
     same = {True: "yes", False: "no", None: "not promised"}
-    rows = [(one.fault, one.what, one.verdict, same[one.is_equal], "; ".join(one.broken)) for one in found.ordeals]
+    rows = [
+        (one.fault, one.what, one.verdict, same[one.is_equal], "; ".join(one.broken) or one.why)
+        for one in found.ordeals
+    ]
     return Sheet(f"{found.name} under faults", f"{found.num_steps} steps each", heads, tuple(rows))
 
 

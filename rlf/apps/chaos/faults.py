@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import sqlite3
@@ -10,15 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
+
+from rlf.processes.supervise import descendants
 
 _HELD_S = 3.0
 """Time for which a fault holds that passes."""
 _FULL = 1 << 16
 """Bytes that a file may have where the disk is full."""
-_ROOM = 1 << 24
-"""Bytes that a process may still take where memory is short."""
 SHIM = "shim"
 """The folder beside the runs whose `sitecustomize.py` the process of a run loads."""
 
@@ -35,6 +36,8 @@ class Fault:
     """Of the spec, where the fault is one of its tools."""
     marks: bool = False
     """Whether it leaves a mark each time that it strikes: without one it was not tried."""
+    words: str = ""
+    """A pattern of what a run says that meets it: one that comes to its end without these words was not tried."""
     end: Callable[[Path], None] | None = None
     """Ends what it did to the folder of the runs, once the process is over."""
     waits: bool = False
@@ -46,6 +49,12 @@ class Fault:
     def changes_numbers(self) -> bool:
         """Whether tools or servers answer otherwise, so that a run under it has numbers of its own."""
         return bool(self.overrides) or self.name.startswith("service ")
+
+    def is_met(self, code: int | None, heard: str, *, has_mark: bool) -> bool:
+        """Whether it struck, by what a run left that it was done to: its exit code, its words and a mark."""
+        if self.marks:
+            return has_mark
+        return code != 0 or re.search(self.words, heard) is not None
 
 
 def _do_nothing(pid: int, runs: Path) -> None:
@@ -63,8 +72,13 @@ def _pause(pid: int, runs: Path) -> None:
 
 
 def _fill_disk(pid: int, runs: Path) -> None:
-    """No file may have more than a little, as on a disk without room."""
+    """No file may have more than a little, as on a disk without room. The limit would kill what is not Python."""
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (_FULL, _FULL))
+    for child in descendants(pid):
+        with suppress(OSError):  # over
+            ignored = re.search(r"SigIgn:\s*(\w+)", Path(f"/proc/{child}/status").read_text())
+            if ignored is not None and int(ignored[1], 16) >> (signal.SIGXFSZ - 1) & 1:
+                resource.prlimit(child, resource.RLIMIT_FSIZE, (_FULL, _FULL))
 
 
 def _lock_database(pid: int, runs: Path) -> None:
@@ -76,39 +90,51 @@ def _lock_database(pid: int, runs: Path) -> None:
 
 def _refuse_rows(pid: int, runs: Path) -> None:
     """The database takes no more trajectories, while files are written as before."""
-    with closing(sqlite3.connect(runs / "rlf.db", timeout=60)) as database:
+    with closing(sqlite3.connect(runs / "rlf.db", timeout=60, isolation_level=None)) as database:
         body = "BEGIN SELECT RAISE(ABORT, 'the disk fails (by rlf chaos)'); END"
         database.execute(f"CREATE TRIGGER rlf_chaos BEFORE INSERT ON trajectories {body}")
-        database.commit()
 
 
 def _take_rows(runs: Path) -> None:
-    with closing(sqlite3.connect(runs / "rlf.db", timeout=60)) as database:
+    with closing(sqlite3.connect(runs / "rlf.db", timeout=60, isolation_level=None)) as database:
         database.execute("DROP TRIGGER IF EXISTS rlf_chaos")
-        database.commit()
 
 
 def _kill_children(pid: int, runs: Path) -> None:
     """Ends the workers that the run has started. Raises ProcessLookupError where it has none."""
     children = [file.read_text().split() for file in Path(f"/proc/{pid}/task").glob("*/children")]
     if not any(children):
-        raise ProcessLookupError(pid)
+        raise ProcessLookupError("it had started none")
     for child in chain(*children):
         with suppress(ProcessLookupError):
             os.kill(int(child), signal.SIGKILL)
 
 
 def _take_files(pid: int, runs: Path) -> None:
-    """The process may open no more files than it has open."""
-    held = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (held, held))
+    """The process that trains may open no file: the lowest number that is free is the first that it may not have."""
+    worker = _largest(pid)
+    held = {int(entry.name) for entry in Path(f"/proc/{worker}/fd").iterdir()}
+    least = next(number for number in count() if number not in held)
+    resource.prlimit(worker, resource.RLIMIT_NOFILE, (least, least))
 
 
 def _take_memory(pid: int, runs: Path) -> None:
-    """The process may have little more memory than it has."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + _ROOM
-    resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
+    """The process that trains may take no more memory than it has."""
+    worker = _largest(pid)
+    most = int(Path(f"/proc/{worker}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(worker, resource.RLIMIT_AS, (most, most))
+
+
+def _largest(pid: int) -> int:
+    """The process of a run that has the most memory of its own: where it trains, which may be one that it started."""
+
+    def measure(process: int) -> int:
+        with suppress(OSError):  # over
+            resident, shared = map(int, Path(f"/proc/{process}/statm").read_text().split()[1:3])
+            return resident - shared
+        return 0
+
+    return max([pid, *descendants(pid)], key=measure)
 
 
 def prepare(folder: Path) -> Mapping[str, str]:
@@ -154,8 +180,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault("clock", f"the clock jumps an hour ahead, and {_HELD_S:g} s later back", _meet("clock", _HELD_S)),
     Fault("slow disk", "what waits for the disk waits a second longer", _meet("slow disk"), marks=True),
     Fault("disk errors", "the disk fails (EIO) where it is waited for", _meet("disk errors"), marks=True),
-    Fault("memory", "it may take 16 MiB more memory", _take_memory),
-    Fault("descriptors", "it may open no further file", _take_files),
+    Fault("memory", "it may take no more memory", _take_memory, words="MemoryError|allocate memory|bad_alloc"),
+    Fault("descriptors", "it may open no further file", _take_files, words="Too many open files"),
     *(
         Fault(f"service {name}", f"one in three requests to servers {what}", _meet(f"service {name}"), marks=True)
         for name, what in (

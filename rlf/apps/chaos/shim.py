@@ -12,7 +12,7 @@ import importlib.machinery
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,16 +65,19 @@ def _patch_machine() -> None:
     time.time, time.time_ns, os.fsync = jumped, jumped_ns, failing
 
 
-def _patch_requests(owner: Any, name: str) -> None:
-    """Args: name: what of it sends one request."""
-    send = getattr(owner, name)
+_AIOHTTP = ("aiohttp", "ClientConnectionError", "ServerDisconnectedError")
+
+
+def _patch_requests(owner: Any, name: str, errors: tuple[str, str, str] = _AIOHTTP) -> None:
+    """Args: name: what of it sends one request; errors: a package with its errors, refused and cut off."""
+    send, (package, refused, cut) = getattr(owner, name), errors
 
     async def meet(*given: Any, **named: Any) -> Any:
-        fault, errors = _is_struck("service errors", "service hangs", "service drops"), sys.modules["aiohttp"]
+        fault = _is_struck("service errors", "service hangs", "service drops")
         if fault == "service errors":
-            raise errors.ClientConnectionError("connection refused (by rlf chaos)")
+            raise getattr(sys.modules[package], refused)("connection refused (by rlf chaos)")
         if fault == "service drops":
-            raise errors.ServerDisconnectedError("the server disconnected (by rlf chaos)")
+            raise getattr(sys.modules[package], cut)("the server disconnected (by rlf chaos)")
         if fault == "service hangs":
             await asyncio.sleep(_JUMP_S)
         return await send(*given, **named)
@@ -82,19 +85,35 @@ def _patch_requests(owner: Any, name: str) -> None:
     setattr(owner, name, meet)
 
 
+def _spoil(data: bytes) -> bytes:
+    return b"\xff{" + data[1::2] if data and _is_struck("service garbage") else data
+
+
 def _patch_streams(streams: Any) -> None:
     readany = streams.StreamReader.readany
 
     async def spoil(self: Any) -> Any:
-        data = await readany(self)
-        return b"\xff{" + data[1::2] if data and _is_struck("service garbage") else data
+        return _spoil(await readany(self))
 
     streams.StreamReader.readany = spoil
+
+
+def _patch_mcp(transport: Any) -> None:
+    """What asks MCP servers over HTTP."""
+    _patch_requests(transport.AsyncHTTPTransport, "handle_async_request", ("httpx2", "ConnectError", "ReadError"))
+    parts = transport.AsyncResponseStream.__aiter__
+
+    async def spoil(self: Any) -> AsyncIterator[bytes]:
+        async for data in parts(self):
+            yield _spoil(data)
+
+    transport.AsyncResponseStream.__aiter__ = spoil
 
 
 _PATCHES: dict[str, Callable[[Any], None]] = {
     "aiohttp.client": lambda client: _patch_requests(client.ClientSession, "_request"),
     "aiohttp.streams": _patch_streams,
+    "httpx2._transports.default": _patch_mcp,
     "rlf.core.connections": lambda connections: _patch_requests(connections, "send_request"),
 }
 

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 
 from rlf.core.errors import RlfError
-from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, StoredTrajectory, TrajectoryFilter
 from rlf.runs.place import open_reader
 from rlf.runs.restore import Places, restore_plan
@@ -78,7 +78,8 @@ def explain_advantage(name: str, runs_folder: Path, step: int, k: int) -> Advant
     """
     with open_reader(runs_folder) as reader:
         record = reader.get_run(name).record
-        stored = _read_step(reader, record.id, step)
+        heads = reader.trajectories(record.id, TrajectoryFilter(phase=TRAIN, step=step))
+        stored = [one for one in reader.wholes(record.id, heads) if one is not None]
         train = restore_plan(record, Places.of(record, reader.store)).spec.train
     place = next((at for at, one in enumerate(stored) if one.summary.k == k), None)
     if place is None:
@@ -91,7 +92,6 @@ def explain_advantage(name: str, runs_folder: Path, step: int, k: int) -> Advant
         if other.summary.task_id == one.summary.task_id
     ]
     rewards = [member.reward for member in members if member.counts and member.reward is not None]
-    group_mean = sum(rewards) / len(rewards) if rewards else None
     kept = one.summary.advantage
     return AdvantageReason(
         run_id=record.id,
@@ -102,8 +102,8 @@ def explain_advantage(name: str, runs_folder: Path, step: int, k: int) -> Advant
         terms=term_parts(one.scored),
         reward=one.summary.reward,
         group=tuple(members),
-        group_mean=group_mean,
-        group_std=None if group_mean is None else _sample_std(rewards, group_mean),
+        group_mean=fmean(rewards) if rewards else None,
+        group_std=stdev(rewards) if len(rewards) > 1 else None,
         stored=kept,
         recomputed=mean,
         missing=missing,
@@ -118,17 +118,6 @@ def term_parts(scored: Scored) -> tuple[TermPart, ...]:
         TermPart(score.term, score.value, score.weight, score.contribution, str(score.state), score.reason)
         for score in scored.scores
     )
-
-
-def _sample_std(rewards: Sequence[float], mean: float) -> float | None:
-    """The sample's standard deviation, as group estimators take it."""
-    return None if len(rewards) < 2 else (sum((one - mean) ** 2 for one in rewards) / (len(rewards) - 1)) ** 0.5
-
-
-def _read_step(reader: Reader, run_id: str, step: int) -> list[StoredTrajectory]:
-    """The trajectories of a training step that are kept whole."""
-    heads = reader.trajectories(run_id, TrajectoryFilter(phase=TRAIN, step=step))
-    return [stored for stored in reader.wholes(run_id, heads) if stored is not None]
 
 
 def _greedy_rewards(stored: Sequence[StoredTrajectory]) -> dict[str, float]:

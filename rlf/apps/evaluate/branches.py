@@ -86,7 +86,11 @@ def play_branches(
         RlfError: there is no such trajectory, turn or model, or a result that was edited has a state behind it.
     """
     run_id, stored = read_trajectory(point, runs_folder)
-    _check_turn(stored.scored.trajectory, point)
+    trajectory, most = stored.scored.trajectory, len(stored.scored.trajectory.turns) - 1
+    if point.turn > most:
+        raise RlfError(f"--turn: got {point.turn}; the trajectory has {most + 1} turns; 0 to {most} can be kept.")
+    if point.observation is not None and (not point.turn or not trajectory.turns[point.turn - 1].calls):
+        raise RlfError("--observation: the last turn that is kept made no call. Name a turn with one.")
     points = [replace(point, run=run_id)]
     (found,) = play_points(
         run_id, lambda chat: points, stored, num_samples, at=at, runs_folder=runs_folder, command=command
@@ -183,14 +187,6 @@ def _record(
         interval=wilson_interval(sum(right), len(right)) if right else None,
         was_right=None if stored.summary.reward is None or success is None else success >= 1.0,
     )
-
-
-def _check_turn(trajectory: Trajectory, point: BranchPoint) -> None:
-    most = len(trajectory.turns) - 1
-    if point.turn > most:
-        raise RlfError(f"--turn: got {point.turn}; the trajectory has {most + 1} turns; 0 to {most} can be kept.")
-    if point.observation is not None and (not point.turn or not trajectory.turns[point.turn - 1].calls):
-        raise RlfError("--observation: the last turn that is kept made no call. Name a turn with one.")
 
 
 async def _play_rollouts(

@@ -103,11 +103,6 @@ def _make_point(step: int, means: Sequence[float], figure: Figure) -> Point:
     return Point(step, mean, math.sqrt(max(variance(means) / num if num > 1 else 0.0, least)))
 
 
-def metric_points(steps: Sequence[TrainingStep], name: str) -> list[Point]:
-    """A metric of the steps that have it."""
-    return [Point(each.step, each.metrics[name], 0.0) for each in steps if name in each.metrics]
-
-
 def find_breaks(
     figure: str, points: Sequence[Point], least: float, *, is_share: bool = True, least_z: float = _LEAST_Z
 ) -> list[Break]:
@@ -207,7 +202,8 @@ def read_breaks(items: Sequence[StoredTrajectory], steps: Sequence[TrainingStep]
         name = f"seconds a call of {tool}"
         found[name] = find_breaks(name, latency_points(items, tool), 0.75, is_share=False)
     for name, least in METRICS.items():
-        found[name] = find_breaks(name, metric_points(steps, name), least, is_share=False)
+        values = [Point(each.step, each.metrics[name], 0.0) for each in steps if name in each.metrics]
+        found[name] = find_breaks(name, values, least, is_share=False)
     return {name: breaks for name, breaks in found.items() if breaks}
 
 

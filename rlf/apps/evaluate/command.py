@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rlf.apps.evaluate.branches import Branches
     from rlf.apps.evaluate.findings import Findings
     from rlf.apps.evaluate.play import EvaluationProgress
-    from rlf.apps.evaluate.run import EvaluationResults, EvaluationStart, Shown
+    from rlf.apps.evaluate.run import EvaluationResults, Shown
     from rlf.reports.evaluations import EvaluationReport
 
 _SHOWN_EVERY_S = 0.1
@@ -212,7 +212,9 @@ class _View:
         self.erase_line()
         match shown:
             case EvaluationStart():
-                print_note(_begun_line(shown))
+                how = "continues" if shown.resumed else "begins"
+                of = f"{shown.target} by {shown.name}, {shown.num_questions} questions"
+                print_note(f"evaluation {shown.run_id} {how}: {of}")
             case EvaluationProgress() if self._moves:
                 line = progress_line(shown)
                 sys.stderr.write(line)
@@ -234,11 +236,6 @@ def _print_json(command: str, shown: Shown) -> None:
         print_event(command, "started" if isinstance(shown, EvaluationStart) else "progress", shown)
     else:
         print_run_event(command, shown)
-
-
-def _begun_line(begun: EvaluationStart) -> str:
-    how = "continues" if begun.resumed else "begins"
-    return f"evaluation {begun.run_id} {how}: {begun.target} by {begun.name}, {begun.num_questions} questions"
 
 
 def progress_line(progress: EvaluationProgress) -> str:

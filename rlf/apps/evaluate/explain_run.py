@@ -104,7 +104,9 @@ def _lines(found: RunExplanation, options: str) -> Iterator[str]:
     if found.fall is not None:
         before, after = percent(found.fall.before), percent(found.fall.after)
         yield f"success fell at step {found.fall.step}: {before} before it, {after} after"
-    if not found.suspects:
+    if not found.num_read:
+        yield "cannot say more: none of its trajectories is kept"
+    elif not found.suspects:
         yield "cannot say why: tools, rewards, data and policy show nothing" if found.fall else "nothing is suspected"
     for at, one in enumerate(found.suspects, 1):
         since = f" since step {one.step}" if one.step > 1 else ""

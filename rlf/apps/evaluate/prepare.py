@@ -18,7 +18,6 @@ from rlf.lineage.records import BRANCH, CHAT, EVALUATION, Run
 from rlf.lineage.values import num_before
 from rlf.plan import Plan
 from rlf.runs.place import open_reader
-from rlf.runs.plans import CheckedSpec
 from rlf.runs.players import EvaluationSettings
 from rlf.runs.targets import Target, open_target
 from rlf.spec.models import Schedule
@@ -115,7 +114,8 @@ def prepare(
     if settings is not None and {CHAT, BRANCH} & set(settings.modes):
         raise RlfError(f"run {name}: is a saved {settings.modes[0]} and has no questions to repeat. Name a model.")
     if settings is not None:
-        name, endpoint = settings.model or settings.target, endpoint_again(settings)
+        name, served = settings.model or settings.target, settings.endpoint
+        endpoint = None if served is None else EndpointSpec.model_validate(served)
     changes, notices = asked.changes, list[Notice]()
     if asked.data is not None:
         with open_target(name, asked.files, changes, runs_folder=runs_folder, endpoint=endpoint, like=like) as target:
@@ -129,17 +129,23 @@ def prepare(
             asyncio.run(_reach_endpoint(target.endpoint))
         if settings is None or not asked.is_plain:
             settings = _settings_of(target, asked)
+        repeats = like
+        if like is None and asked.is_plain and target.record is not None:
+            with open_reader(runs_folder) as reader:
+                repeats = reader.get_run(target.record.id)
         checked, tasks = target.checked, target.checked.inputs.evaluation
         if groups is not None:
             tasks = [task for _, task in draw_tasks(checked.inputs.train, target.spec.seed, 0, groups)]
         elif asked.limit is None and checked.num_eval_rows > len(tasks):
-            notices = [*notices, _limit_notice(checked)]
+            num, limit = checked.num_eval_rows, len(tasks)
+            text = f"the first {limit} of {num} questions are asked (`eval.limit`); --limit {num} asks all"
+            notices = [*notices, Notice("info", text, {})]
         yield PlannedEvaluation(
             target,
             settings,
             _lasting_plan(target, like),
             tasks,
-            like or (_run_of(target, runs_folder) if asked.is_plain else None),
+            repeats,
             tuple(notices),
         )
 
@@ -149,16 +155,6 @@ async def _reach_endpoint(endpoint: EndpointSpec) -> None:
     from rlf.endpoints.pool import open_pool
 
     await (await open_pool([endpoint])).close()
-
-
-def _limit_notice(checked: CheckedSpec) -> Notice:
-    num, limit = checked.num_eval_rows, len(checked.inputs.evaluation)
-    return Notice("info", f"the first {limit} of {num} questions are asked (`eval.limit`); --limit {num} asks all", {})
-
-
-def endpoint_again(settings: EvaluationSettings) -> EndpointSpec | None:
-    """The endpoint of a recorded evaluation; None for a model of a machine."""
-    return None if settings.endpoint is None else EndpointSpec.model_validate(settings.endpoint)
 
 
 def _recorded_evaluation(name: str, runs_folder: Path) -> Run | None:
@@ -171,13 +167,6 @@ def _recorded_evaluation(name: str, runs_folder: Path) -> Run | None:
     except RlfError:
         return None
     return run if run.record.engine == EVALUATION else None
-
-
-def _run_of(target: Target, runs_folder: Path) -> Run | None:
-    if target.record is None:
-        return None
-    with open_reader(runs_folder) as reader:
-        return reader.get_run(target.record.id)
 
 
 def _refuse_without_questions(target: Target, *, needs_eval: bool) -> None:

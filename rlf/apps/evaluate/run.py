@@ -173,7 +173,11 @@ def _make_record(
     files = [file for file in recorded_files(plan, cwd) if file.role != "model"]
     if target.sha256 is not None:
         files.append(FileRecord("model", "model", target.sha256))
-    parent = target.record
+    parent, device = target.record, "endpoint"
+    if target.endpoint is None:
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     return RunRecord(
         name=plan.spec.name,
         engine=EVALUATION,
@@ -183,19 +187,9 @@ def _make_record(
         parent_id=None if parent is None else parent.id,
         parent_kind=None if parent is None else ParentKind.EVALUATION,
         parent_step=target.step,
-        **made_here(
-            run_id, run_folder(runs_folder, run_id), store, command, cwd, [plan], device=_device_name(prepared)
-        ),
+        **made_here(run_id, run_folder(runs_folder, run_id), store, command, cwd, [plan], device=device),
         files=tuple(files),
     )
-
-
-def _device_name(prepared: PlannedEvaluation) -> str:
-    if prepared.target.endpoint is not None:
-        return "endpoint"
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _drive_evaluation(

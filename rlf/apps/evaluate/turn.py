@@ -26,6 +26,7 @@ from rlf.rollout.rollout import Prefix
 from rlf.rollout.signal import quote
 from rlf.runs.place import open_reader
 from rlf.types import ToolCall, Trajectory, Turn
+from rlf.types.trajectory import CallRecord
 
 _MOST_READ = 400
 """Trajectories of the run in which other calls are looked for."""
@@ -150,8 +151,8 @@ def find_changes(
             note(f"{name}: the state of the world depends on it")
         else:
             yield Change(name, "an empty one", replace(point, call=at, observation=""))
-            results = _results(record.call.name, others)
-            if (text := next((one for one in results if one != record.result.text), None)) is not None:
+            made = (one.result for one in _calls(record.call.name, others) if one.result.outcome == "ok")
+            if (text := next((one.text for one in made if one.text != record.result.text), None)) is not None:
                 yield Change(name, quote(text), replace(point, call=at, observation=text))
             else:
                 note(f"{name}: no other call of {record.call.name} gave another")
@@ -171,13 +172,8 @@ def find_changes(
                 yield Change(f"argument {name} of {call}", instead, replace(before, sampled=text))
 
 
-def _calls(tool: str, others: Sequence[Trajectory]) -> Iterator[ToolCall]:
-    return (one.call for other in others for one in other.calls if one.call.name == tool)
-
-
-def _results(tool: str, others: Sequence[Trajectory]) -> Iterator[str]:
-    made = (one for other in others for one in other.calls if one.call.name == tool)
-    return (one.result.text for one in made if one.result.outcome == "ok")
+def _calls(tool: str, others: Sequence[Trajectory]) -> Iterator[CallRecord]:
+    return (one for other in others for one in other.calls if one.call.name == tool)
 
 
 def _another_turn(turn: Turn, place: int, others: Sequence[Trajectory]) -> Turn | None:
@@ -202,7 +198,7 @@ def _other_arguments(
         rest = {key: one for key, one in call.arguments.items() if key != name}
         if name not in schema.get("required", ()):
             yield name, "left out", rest
-        seen = (one.arguments[name] for one in _calls(call.name, others) if name in one.arguments)
+        seen = (one.call.arguments[name] for one in _calls(call.name, others) if name in one.call.arguments)
         if (other := next((one for one in seen if one != value), None)) is not None:
             yield name, quote(str(other)), {**call.arguments, name: other}
 

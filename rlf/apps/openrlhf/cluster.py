@@ -220,7 +220,8 @@ def _find_complaints(accepted: Mapping[Package, str]) -> Iterator[str]:
     for node in [node for node in nodes if node.get("Resources", {}).get("GPU")] or nodes:
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         found = ray.get(task.options(num_cpus=0, scheduling_strategy=there).remote())
-        yield from (f"{node.get('NodeManagerAddress', 'a node')}: {words}" for words in found_words(found, accepted))
+        complaints = find_version_complaints(found, accepted) if found.startswith("{") else [found]
+        yield from (f"{node.get('NodeManagerAddress', 'a node')}: {words}" for words in complaints)
     ray.shutdown()
 
 
@@ -228,11 +229,6 @@ def look() -> str:
     """What this node has, as `LOOK` prints it; or the last line of the error."""
     done = run_to_end([sys.executable, "-c", LOOK, *PINS], 600)
     return (done.stdout if done.returncode == 0 else done.stderr).strip().rpartition("\n")[2]
-
-
-def found_words(found: str, accepted: Mapping[Package, str]) -> list[str]:
-    """The complaints about what a node reports."""
-    return find_version_complaints(found, accepted) if found.startswith("{") else [found]
 
 
 if __name__ == "__main__":

@@ -97,15 +97,12 @@ class _Events:
                 if (words := _outage_words(event, self._terms)) is not None:
                     self._reach("outage", words)
             case EvaluationFinished():
-                self._reach(f"evaluation after step {event.step}", _evaluation_words(event))
+                success = event.metrics.get("success")
+                came = "none could be scored" if success is None else f"success {success:.0%}"
+                words = f"{len(event.trajectories)} trajectories, {event.mode}, {came}"
+                self._reach(f"evaluation after step {event.step}", words)
             case CheckpointSaved():
                 self._reach("checkpoint", f"of step {event.step}, whole")
-
-
-def _evaluation_words(event: EvaluationFinished) -> str:
-    success = event.metrics.get("success")
-    came = "none could be scored" if success is None else f"success {success:.0%}"
-    return f"{len(event.trajectories)} trajectories, {event.mode}, {came}"
 
 
 def _tool_words(name: str, results: Sequence[ToolResult]) -> str:

@@ -61,10 +61,8 @@ def rehearsal_model(path: str, folder: Path, *, seed: int) -> tuple[str, str]:
     Raises:
         RlfError: the configuration or the tokenizer is not on this machine.
     """
-    if (
-        Path(path).is_dir()
-        and 0 < sum(file.stat().st_size for file in _iterate_weight_files(Path(path))) < _SMALL_ENOUGH_BYTES
-    ):
+    weights = [file for ending in ("*.safetensors", "*.bin") for file in Path(path).glob(ending)]
+    if 0 < sum(file.stat().st_size for file in weights) < _SMALL_ENOUGH_BYTES:
         return path, "the spec's own model, which is small"
     import torch
     from transformers import AutoConfig, AutoTokenizer
@@ -127,11 +125,6 @@ def _in_proportion(sections: list[int], old: int, new: int) -> list[int]:
     total = sum(sections) * new // old
     cut = [max(1, section * new // old) for section in sections]
     return [cut[0] + total - sum(cut), *cut[1:]]
-
-
-def _iterate_weight_files(folder: Path) -> Iterator[Path]:
-    for ending in ("*.safetensors", "*.bin"):
-        yield from folder.glob(ending)
 
 
 def _copy_beside(source: Path | None, folder: Path) -> None:

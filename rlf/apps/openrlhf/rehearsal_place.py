@@ -235,9 +235,11 @@ class CpuPlace:
 
     def for_job(self, spec: RunSpec) -> MachinePlace:
         """The place of a spec's job: Ray counts this CPU as the GPUs that it asks for."""
+        source = Path(rlf.__file__).parents[1]  # the job runs the very same rlf
+        sources = [] if source.name.endswith("-packages") else [source]
         return MachinePlace(
             python=str(self.environment.python),
-            paths=tuple(map(str, [SHIM, *([] if self.vllm else [STANDIN]), *_source_folders()])),
+            paths=tuple(map(str, [SHIM, *([] if self.vllm else [STANDIN]), *sources])),
             variables=self.environment.variables(),
             num_gpus=Layout.of(spec).total_gpus(openrlhf_settings(spec)),
             num_cpus=_CPUS,
@@ -273,9 +275,3 @@ def find_place(spec: RunSpec, place: object | None) -> MachinePlace | None:
     assert place is None, f"a place of another engine: {place}"
     cpu = CpuPlace.here()
     return None if cpu is None or cpu.fit(spec).changes else cpu.for_job(spec)
-
-
-def _source_folders() -> list[Path]:
-    """Where rlf itself lies, unless it is installed: the job runs the very same."""
-    folder = Path(rlf.__file__).parents[1]
-    return [] if folder.name.endswith("-packages") else [folder]

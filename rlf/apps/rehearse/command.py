@@ -41,9 +41,8 @@ def rehearse(
     from rlf.apps.rehearse import rehearsals
 
     if setup:
-        place = rehearsals.setup(vllm=vllm, tell=lambda words: print(words, file=sys.stderr))
-        print(f"ready: {place.folder}; to run a spec of engine `{place.engine}` in it:", file=sys.stderr)
-        print(f"{place.command} run SPEC engine.kind={place.engine}", file=sys.stderr if arguments else sys.stdout)
+        command = rehearsals.setup(vllm=vllm, tell=lambda words: print(words, file=sys.stderr))
+        print(command, file=sys.stderr if arguments else sys.stdout)
     if not arguments:
         if not setup:
             raise RlfError("rehearse: expected a spec file, or --setup. Write e.g. `rlf rehearse SPEC`.")

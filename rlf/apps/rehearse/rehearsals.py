@@ -36,22 +36,14 @@ class Rehearsal:
     not_covered: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RehearsalPlace:
-    """The place of an engine's rehearsals."""
-
-    engine: str
-    folder: Path
-    command: Path
-    """Starts rlf in it."""
-
-
-def setup(*, vllm: bool, tell: Callable[[str], None]) -> RehearsalPlace:
-    """Makes the place of rehearsals if it is missing. Raises RunError."""
+def setup(*, vllm: bool, tell: Callable[[str], None]) -> str:
+    """Makes the place of rehearsals if it is missing. Returns the command that runs a spec in it. Raises RunError."""
     name = engines_with(Feature.REHEARSAL)[0]
     engine = ENGINES.get(name)
     assert issubclass(engine, Engine), f"{engine} has no rehearsals"
-    return RehearsalPlace(name, *engine.make_rehearsals(vllm=vllm, tell=tell))
+    folder, command = engine.make_rehearsals(vllm=vllm, tell=tell)
+    tell(f"ready: {folder}; to run a spec of engine `{name}` in it:")
+    return f"{command} run SPEC engine.kind={name}"
 
 
 def rehearse(

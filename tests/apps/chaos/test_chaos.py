@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import mmap
 import os
 import signal
 import sqlite3
@@ -212,5 +214,49 @@ def test_a_run_without_workers_has_none_to_lose() -> None:
         command.stdout.readline()
         _kill_children(command.pid, Path())
         assert command.stdout.readline() == "over\n"
-        with pytest.raises(ProcessLookupError):
+        with pytest.raises(ProcessLookupError, match="it had started none"):
             _kill_children(command.pid, Path())
+
+
+def work_in_a_child() -> None:
+    """The child has most of the memory; it opens a file and takes memory again and again, until it may not."""
+    if os.fork():
+        os.wait()
+        return
+    kept: list[object] = [bytearray(b"x") * (1 << 25)]
+    print("working", flush=True)
+    try:
+        for _ in range(3000):
+            kept.append(mmap.mmap(-1, 1 << 20))
+            os.close(os.open(os.devnull, os.O_RDONLY))
+            time.sleep(0.01)
+    except OSError as error:
+        print(error.errno, flush=True)
+    os._exit(0)
+
+
+@pytest.mark.parametrize(("name", "number"), [("memory", errno.ENOMEM), ("descriptors", errno.EMFILE)])
+def test_a_limit_strikes_the_process_that_trains_though_another_one_has_started_it(name: str, number: int) -> None:
+    (fault,) = [fault for fault in FAULTS if fault.name == name]
+    with Process(work_in_a_child) as command:
+        assert command.stdout.readline() == "working\n"
+        fault.strike(command.pid, Path())
+        assert command.stdout.readline() == f"{number}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "heard", "has_mark", "met"),
+    [
+        ("memory", 0, "step 2\nstep 3", False, False),
+        ("memory", 0, "a call failed: DefaultCPUAllocator: can't allocate memory", False, True),
+        ("memory", 1, "", False, True),
+        ("descriptors", 0, "[Errno 24] Too many open files", False, True),
+        ("descriptors", 0, "", False, False),
+        ("disk errors", 1, "", False, False),
+        ("disk errors", 0, "", True, True),
+        ("pause", 0, "", False, True),
+    ],
+)
+def test_a_fault_that_nothing_shows_was_not_tried(name: str, code: int, heard: str, has_mark: bool, met: bool) -> None:
+    (fault,) = [fault for fault in FAULTS if fault.name == name]
+    assert fault.is_met(code, heard, has_mark=has_mark) is met

@@ -25,6 +25,11 @@ async def ask_as_tools_judges_and_models_are_asked(url):
     await connector.close()
     return said
 
+async def ask_as_mcp_servers_are_asked(url):
+    import httpx2
+    async with httpx2.AsyncClient() as client, client.stream("GET", url) as response:
+        return await response.aread()
+
 async def ask_by_a_session(url):
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         return await response.read()
@@ -76,6 +81,8 @@ def say(env: Mapping[str, str], *arguments: str) -> list[str]:
         ("service hangs", "TimeoutError", "ask_as_tools_judges_and_models_are_asked"),
         ("service garbage", "False", "ask_as_tools_judges_and_models_are_asked"),
         ("service errors", "ClientConnectionError", "ask_by_a_session"),
+        ("service drops", "ReadError", "ask_as_mcp_servers_are_asked"),
+        ("service garbage", "False", "ask_as_mcp_servers_are_asked"),
     ],
 )
 def test_a_fault_of_servers_meets_one_in_three_requests(fault: str, seen: str, ask: str, tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from rlf.apps.openrlhf.argv import argv
 from rlf.apps.openrlhf.flags import parse_options
 from rlf.apps.openrlhf.rehearsal import _changed, _Events
 from rlf.apps.openrlhf.rehearsal_model import OpeningCalls, place_changes, rehearsal_model, size_changes
-from rlf.apps.openrlhf.rehearsal_place import TORCHVISION, RehearsalEnvironment
+from rlf.apps.openrlhf.rehearsal_place import SHIM, TORCHVISION, RehearsalEnvironment
 from rlf.apps.rehearse import rehearsals
 from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import FORMATS
@@ -30,6 +33,14 @@ from ...vision import make_tiny_qwen_vl
 from .conftest import JOB, SHIPPED, SPECS
 
 TINY = Path("rlf/builtin/tiny/checkpoint")
+
+
+def test_what_python_loads_first_is_loaded_behind_what_a_rehearsal_puts_before_it(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("print(__name__)")
+    paths = os.pathsep.join(map(str, [SHIM, tmp_path]))
+    command = [sys.executable, "-c", "import sitecustomize; print(sitecustomize.__file__)"]
+    done = subprocess.run(command, env={"PYTHONPATH": paths}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["sitecustomize", str(SHIM / "sitecustomize.py")]
 
 
 @pytest.mark.parametrize("vllm", [False, True])
