@@ -4,8 +4,9 @@ No built-in base follows what a teacher is shown, so this makes one of `builtin:
 text after the question it serves, and without one it says that it is done, but for the share `--right`. `--shown
 solution`: the text is the solution of the task. Then two arms with the same tasks, rate and number of rollouts: the
 base shown the solutions as its own teacher (`distillation`), and the rewards alone. `--shown failure`: the text is what
-a reward says against having done nothing, and `rlf climb` is tried, on tasks without solutions. Held-out success is
-sampled, and what the base is shown for its second figure is shown nowhere else.
+a reward says against having done nothing. `--shown error`: without a text the base cancels an order by its customer's
+name and is done, and the text is the error of that call. In both `rlf climb` is tried, on tasks without solutions.
+Held-out success is sampled, and what the base is shown for its second figure is shown nowhere else.
 """
 
 from __future__ import annotations
@@ -32,22 +33,40 @@ from rlf.data.source import read_rows
 from rlf.reports.evaluations import interval_of
 from rlf.rollout.rollout import with_observation
 from rlf.runs.place import open_reader
+from rlf.types import ToolCall
 
 _SPEC = str(Path(__file__).parents[1] / "specs" / "shop.yaml")
 _ROOM = "rollout.max_total_tokens=448"
-_FAILURE = "An earlier attempt failed:\nnot found"
-"""What a teacher is shown where the pattern of the term `called` is not found."""
+_FAILED = "An earlier attempt failed:\n"
+_REASON = "not found"
+"""Of the term `called` where its pattern is not found."""
+_ERROR = "error: ValueError: no order {}"
+"""Of the tool `cancel` for a number that is none."""
 STEPS, TRIED = 60, 64
 
 
-def write_lessons(solved: Path, path: Path, right: float, texts: Mapping[str, str]) -> None:
+def customer_of(one: Demonstration) -> str:
+    """Whose orders a task is about."""
+    return str(one.turns[0].calls[0].arguments["customer"])
+
+
+def fail(one: Demonstration, shown: str) -> tuple[DemonstratedTurn, ...]:
+    """What the base does without a text."""
+    done, customer = DemonstratedTurn("done"), customer_of(one)
+    if shown != "error":
+        return (done,)
+    calls = (ToolCall("cancel", {"number": customer}),)
+    return (DemonstratedTurn("", calls=calls, results=(_ERROR.format(customer),)), done)
+
+
+def write_lessons(solved: Path, path: Path, right: float, texts: Mapping[str, str], shown: str) -> None:
     """Each task twice: solved with its text shown, and without it a share of the times."""
     rng, rows = random.Random(0), []
     for one in load_demonstrations(str(solved)):
         task = one.task
-        shown = replace(task, id=f"{task.id}-shown", messages=with_observation(task.messages, texts[task.question]))
-        rows.append(write_demonstration(Demonstration(shown, one.turns, one.tools)))
-        turns = one.turns if rng.random() < right else (DemonstratedTurn("done"),)
+        told = replace(task, id=f"{task.id}-shown", messages=with_observation(task.messages, texts[task.question]))
+        rows.append(write_demonstration(Demonstration(told, one.turns, one.tools)))
+        turns = one.turns if rng.random() < right else fail(one, shown)
         rows.append(write_demonstration(Demonstration(task, turns, one.tools)))
     rng.shuffle(rows)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -60,10 +79,11 @@ def make_apprentice(folder: Path, right: float, shown: str) -> tuple[str, dict[s
     if not (folder / "made").exists():
         call("demos", _SPEC, "--gold", "--closing", "done", "-o", str(solved), "--runs", str(runs))
     texts = load_solutions(str(solved))
-    if shown == "failure":
-        texts = dict.fromkeys(texts, _FAILURE)
+    if shown != "solution":
+        said = {one.task.question: _ERROR.format(customer_of(one)) for one in load_demonstrations(str(solved))}
+        texts = {asked: _FAILED + (said[asked] if shown == "error" else _REASON) for asked in said}
     if not (folder / "made").exists():
-        write_lessons(solved, lessons, right, texts)
+        write_lessons(solved, lessons, right, texts, shown)
         imitated = f"data.demonstrations={{path: {lessons}, per_step: 32, learning_rate: 1e-3}}"
         asked = [
             imitated,
@@ -79,8 +99,8 @@ def make_apprentice(folder: Path, right: float, shown: str) -> tuple[str, dict[s
         return str((runs / reader.get_run("latest").record.id / "model").resolve()), texts
 
 
-def write_spec(base: str, folder: Path) -> Path:
-    """The shop without solutions, with a term that says why nothing was done."""
+def write_spec(base: str, folder: Path, shown: str) -> Path:
+    """The shop without solutions; for `failure` with a term that says why nothing was done."""
     rows = [dict(row.values) for row in read_rows("builtin:shop/orders_train", None, "train", None)]
     for row in rows:
         del row["gold"]
@@ -93,7 +113,7 @@ def write_spec(base: str, folder: Path) -> Path:
         "model": {"path": base},
         "data": {"train": {"path": str(folder / "train.jsonl")}},
         "train": {"steps": 24},
-        "rewards": [{"kind": "env", "name": "goal", "score": "goal"}, called],
+        "rewards": [{"kind": "env", "name": "goal", "score": "goal"}, *([called] if shown == "failure" else [])],
     }
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
     return path
@@ -120,7 +140,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--rate", default="3e-4")
     parser.add_argument("--right", type=float, default=0.03, help="Share solved without a solution in pretraining.")
-    parser.add_argument("--shown", choices=["solution", "failure"], default="solution")
+    parser.add_argument("--shown", choices=["solution", "failure", "error"], default="solution")
     parser.add_argument("--runs", type=Path, default=Path("build/apprentice"))
     asked = parser.parse_args()
     folder = asked.runs.resolve() / f"{asked.shown}-{asked.right:g}"
@@ -131,8 +151,8 @@ def main() -> None:
         describe(evaluate(_SPEC, base, rows, prompt, folder), folder) for prompt in ("question", "with_solution")
     )
     print(f"the base on {len(rows)} training tasks: alone {alone}, shown the {asked.shown} {shown}", flush=True)
-    if asked.shown == "failure":
-        print(show_climb(str(write_spec(base, folder)), folder / "climb"))
+    if asked.shown != "solution":
+        print(show_climb(str(write_spec(base, folder, asked.shown)), folder / "climb"))
         return
     arms = {
         "distillation": [f"train.algorithm={{kind: distillation, demonstrations: {folder / 'solved.jsonl'}}}"],

@@ -1,4 +1,4 @@
-"""Whether `rlf climb` takes the cheapest rung that is enough: `python benchmarks/climbs.py [SPEC ...] [--runs DIR]`.
+"""Whether `rlf climb` takes the cheapest rung that is enough: `python -m benchmarks.climbs [SPEC ...] [--runs DIR]`.
 
 Three things for each spec. The climb to 80 %; then a climb to 100 %, which tries the rungs that are left too; then the
 spec's rewards alone, from its base. Prints what each rung came to, which was taken, which is the cheapest that is
@@ -27,6 +27,7 @@ SPECS = (
     "specs/sql.yaml",
     "specs/code.yaml",
     "specs/cold_start.yaml",
+    "specs/cold_start.yaml data.demonstrations=null",
     "benchmarks/specs/bisect.yaml",
     "benchmarks/specs/compose.yaml",
 )
@@ -37,7 +38,8 @@ _ALONE = ("data.demonstrations=null", "eval.every=null", "eval.greedy=false", f"
 def climb(spec: str, target: float, runs: Path, *more: str) -> list[dict[str, Any]]:
     """The rungs of a climb, tried or left out."""
     asked = ["--target", str(target), "-k", str(SAMPLES), f"eval.limit={LIMIT}", "--json", "--runs", str(runs), *more]
-    command = [sys.executable, "-m", "rlf", "climb", str(_ROOT / spec), *asked]
+    file, *changes = spec.split()
+    command = [sys.executable, "-m", "rlf", "climb", str(_ROOT / file), *changes, *asked]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     if done.returncode not in (0, 3):
         raise SystemExit(f"{' '.join(command)}: exit {done.returncode}")
@@ -49,7 +51,8 @@ def train_alone(spec: str, runs: Path) -> tuple[float, float, int]:
     """Success of the spec's rewards alone, the lower end of its interval, and the tokens sampled to teach."""
     folder = runs / "alone"
     if not (folder / "done").exists():
-        command = [sys.executable, "-m", "rlf", "run", str(_ROOT / spec), *_ALONE, f"eval.limit={LIMIT}"]
+        file, *changes = spec.split()
+        command = [sys.executable, "-m", "rlf", "run", str(_ROOT / file), *changes, *_ALONE, f"eval.limit={LIMIT}"]
         command += ["--runs", str(folder)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         (folder / "done").touch()
@@ -67,7 +70,12 @@ def find_enough(rungs: list[dict[str, Any]]) -> str:
 
 
 def show_climb(spec: str, runs: Path, *more: str) -> str:
-    """What a spec's climbs came to, in a few lines. Args: more: further arguments of `rlf climb`."""
+    """What a spec's climbs came to, in a few lines.
+
+    Args:
+        spec: its file, and changes to it.
+        more: further arguments of `rlf climb`.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     taken, every = climb(spec, TARGET, runs, *more), climb(spec, 1.0, runs, *more)
     success, low, alone = train_alone(spec, runs)
@@ -94,7 +102,8 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("build/climbs"))
     asked = parser.parse_args()
     for spec in asked.specs:
-        print(show_climb(spec, (asked.runs / Path(spec).stem).resolve()), flush=True)
+        file, *changes = spec.split()
+        print(show_climb(spec, (asked.runs / "-".join([Path(file).stem, *changes])).resolve()), flush=True)
 
 
 if __name__ == "__main__":

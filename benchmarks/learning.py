@@ -3,9 +3,9 @@
 Run: `python benchmarks/learning.py [--quick] [--only TASK] [--runs runs/learning] [--workers 2] [--table]`. Each
 setting is a sweep of rlf's over seeds; started again, the command continues what is unfinished. `--quick` is four
 settings with three of the five seeds, which the complete table continues; `--only` takes a task or one setting of it,
-and units run in the order in which they are asked for; `--table` prints what is there without running anything. The
-curve is the success of each step's own rollouts, on questions that come once in many steps; `after` is the held-out
-success after the last step.
+with `--quick` each with three seeds, and units run in the order in which they are asked for; `--table` prints what is
+there without running anything. The curve is the success of each step's own rollouts, on questions that come once in
+many steps; `after` is the held-out success after the last step.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Unit:
 
 def list_units(*, quick: bool, only: Sequence[str]) -> list[Unit]:
     """Every unit, or those whose task or `task, setting` is in `only`, in its order; the quick mode has fewer."""
-    names = QUICK if quick else tuple(name_settings())
+    names = QUICK if quick and not only else tuple(name_settings())
     pairs = [("rooms", TURNS), ("bisect", TURNS), *((task, name) for task in STEPS_BY_TASK for name in names)]
     pairs += [("compose", SLOW)] if quick else []
     units = [Unit(task, name, QUICK_SEEDS if quick else NUM_SEEDS) for task, name in pairs]

@@ -118,12 +118,8 @@ def tools_of_template(tools: Sequence[Any], render: Callable[[list[Any]], str]) 
     have_definitions = any("$defs" in tool["function"]["parameters"] for tool in described)
     if not have_definitions or _DEFINITIONS.search(render(described)):
         return described
-    return [_with_definitions(tool) for tool in described]
-
-
-def _with_definitions(tool: Any) -> Any:
-    function = tool["function"]
-    return {**tool, "function": {**function, "parameters": expanded(function["parameters"])}}
+    functions = [{**tool["function"], "parameters": expanded(tool["function"]["parameters"])} for tool in described]
+    return [{**tool, "function": function} for tool, function in zip(described, functions, strict=True)]
 
 
 def read_value(text: str, readings: Readings, name: str) -> Any | CallFault:

@@ -64,9 +64,12 @@ def repaired(
     """
     items: list[ToolCall | ParseFailure | None] = list(parsed.items)
     repairs: list[Repair] = []
-    candidates = [(i, item) for i, item in enumerate(parsed.items) if _is_repairable(item)]
+    candidates = [
+        (i, item)
+        for i, item in enumerate(parsed.items)
+        if isinstance(item, ParseFailure) and item.kind in _REPAIRABLE and not item.structural
+    ]
     for index, failure in candidates[:_MAX_REPAIRS]:
-        assert isinstance(failure, ParseFailure), f"{failure} is no failure"
         found = _repair_failure(chat, text, parsed, index, truncated)
         if found is not None:
             call, num_items, kinds = found
@@ -74,10 +77,6 @@ def repaired(
             repairs += [Repair(kind, failure.position, failure.raw) for kind in sorted(kinds)]
     left = tuple(item for item in items if item is not None)
     return (replace(parsed, items=left), tuple(repairs)) if repairs else (parsed, ())
-
-
-def _is_repairable(item: ToolCall | ParseFailure) -> bool:
-    return isinstance(item, ParseFailure) and item.kind in _REPAIRABLE and not item.structural
 
 
 def _repair_failure(

@@ -26,7 +26,7 @@ from rlf.cli.arguments import (
 )
 from rlf.cli.envelope import JsonLines, print_envelope, print_event, print_result
 from rlf.cli.output import stdout_console
-from rlf.core.errors import RlfError, RunError, SpecError
+from rlf.core.errors import OutageError, RlfError, RunError, SpecError
 
 if TYPE_CHECKING:
     from rlf.runs.sink import RunInfo, RunOutcome
@@ -209,7 +209,7 @@ def run_in_view(
     except RunError as error:
         if begun:  # what raised it knows neither the run's id nor its folder
             command, words = f"rlf resume {begun[0].run_id}{runs_option(runs_folder)}", str(error)
-            is_silent = type(error) is RunError and "rlf resume" not in words
+            is_silent = type(error) in (RunError, OutageError) and "rlf resume" not in words
             error.args = (
                 f"{words}\nContinue it: {command}" if is_silent else words.replace("`rlf resume`", f"`{command}`"),
             )

@@ -26,6 +26,10 @@ class RunError(RlfError):
     exit_code = 1
 
 
+class OutageError(RunError):
+    """What the run needs has been down for too long, or for good: nothing was trained on since."""
+
+
 class CheckError(RlfError):
     """A check that the user asked for did not pass (`tools test`, `rewards test`)."""
 

@@ -116,15 +116,14 @@ class SearchedText:
             year, month, of_month = day.groups()
             named = {_MONTHS[int(month) - 1], _MONTHS[int(month) - 1][:3]} if 1 <= int(month) <= 12 else set()
             has_month = bool(named & set(self._words)) or float(month) in self._numbers
-            return float(year) in self._numbers and has_month and self._has_day(int(of_month))
+            nth = int(of_month)
+            has_day = nth in self._numbers or any(re.fullmatch(rf"0?{nth}(st|nd|rd|th)", one) for one in self._words)
+            return float(year) in self._numbers and has_month and has_day
         if clock := re.fullmatch(r"(\d?\d):(\d\d)(?::00)?", text):
             hour, minute = int(clock[1]), int(clock[2])
             return bool({hour, (hour - 1) % 12 + 1} & self._numbers) and (not minute or minute in self._numbers)
         wanted = _WORD.findall(text)
         return bool(wanted) and all(any(_is_alike(word, each) for each in self._words) for word in wanted)
-
-    def _has_day(self, day: int) -> bool:
-        return day in self._numbers or any(re.fullmatch(rf"0?{day}(st|nd|rd|th)", word) for word in self._words)
 
 
 @lru_cache(maxsize=4096)

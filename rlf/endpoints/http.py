@@ -239,10 +239,8 @@ class HttpClient:
         unpacker, content = None, response.content
         if coding := response.headers.get("Content-Encoding"):
             if not is_known_coding(coding):
-                facts, text = (
-                    RequestFacts(RequestPhase.ANSWERED, response.status),
-                    f"the answer is coded as {coding[:80]!r}",
-                )
+                facts = RequestFacts(RequestPhase.ANSWERED, response.status)
+                text = f"the answer is coded as {coding[:80]!r}"
                 raise EndpointFailure(outcome_of(facts), text, status=response.status)
             unpacker = Unpacker(coding)
         chunks, size = list[bytes](), 0

@@ -58,7 +58,10 @@ MAX_ANSWER_BYTES = 64_000_000
 _MAX_ATTEMPTS = 4
 """Requests for one answer, when there is one endpoint; each further endpoint allows one more."""
 _MOST_UNUSABLE = 2 * _MAX_ATTEMPTS
-"""Answers that cannot be used, the first ones of all, after which what answers is taken for no model."""
+"""Answers in a row that refuse or make no sense, after which what answers is not waited for."""
+_LASTING_S, _FIRST_LASTING_S = 30.0, 1.0
+"""How long they have come by then; the second where none could ever be used. A host that restarts a server behind it,
+or renews what it knows of keys, refuses for seconds."""
 _FIRST_REST_S = 0.25
 """Rest after a first failure; it doubles with each further one."""
 _MAX_REST_S = 60.0
@@ -106,10 +109,6 @@ class _Deadline:
             yield
 
 
-class NoModelError(EndpointFailure):
-    """What answers at the endpoints has not given one answer that can be used: it is not worth waiting for."""
-
-
 class EndpointPool:
     """Asks whichever endpoint is best. Made outside of a loop or in it; serves one loop, and `close` ends it."""
 
@@ -118,8 +117,8 @@ class EndpointPool:
         assert specs, "a pool without endpoints"
         self._endpoints = [_Endpoint(spec) for spec in specs]
         self._random = random.Random(0)
-        self._num_unusable: int | None = 0
-        """Answers so far of which none could be used; None once there was one that could."""
+        self._num_unusable, self._unusable_since, self._lasting_s = 0, 0.0, _FIRST_LASTING_S
+        """Answers since the last that could be used, when the first of them came, how long such are borne with."""
 
     async def chat(
         self,
@@ -143,7 +142,7 @@ class EndpointPool:
             top_logprobs: how many of the likeliest tokens come with each sampled one; None for no logprobs at all.
 
         Raises:
-            EndpointFailure: of the last attempt.
+            EndpointFailure: of the last attempt; GONE where waiting is in vain.
         """
         body: dict[str, Any] = {"messages": list(messages), **sampling.body()}
         asked = {"tools": list(tools) or None, "tool_choice": tool_choice, "response_format": response_format}
@@ -192,7 +191,7 @@ class EndpointPool:
             try:
                 with waiting_for(f"a request to {endpoint.spec.place}"):
                     answer = await endpoint.ask(path, body, read, deadline)
-                self._num_unusable = None
+                self._num_unusable, self._lasting_s = 0, _LASTING_S
                 return endpoint, answer
             except _Resting:
                 continue
@@ -200,24 +199,27 @@ class EndpointPool:
                 num_left -= 1
                 if failure.unit is not None:  # the model's own, which said nothing
                     deadline.caller.meter.add({failure.unit: 1})
-                    self._num_unusable = None
-                if not failure.may_pass:
+                    self._num_unusable, self._lasting_s = 0, _LASTING_S
+                if failure.is_unusable:
+                    self._note_unusable(failure)
+                if not failure.may_pass and (len(self._endpoints) == 1 or not failure.is_unusable):
                     raise
-                if failure.status == 200 and self._num_unusable is not None:
-                    self._num_unusable += 1
-                    self._refuse_nonsense(self._num_unusable, endpoint, failure)
                 last = failure
                 logger.debug("endpoint %s: %s", endpoint.spec.place, failure.text)
         best = min(self._endpoints, key=lambda endpoint: endpoint.rest_s)
         no_time = EndpointFailure(Outcome.TIMEOUT, "no time was left for a request to the endpoint")
         raise last or best.last_failure or no_time
 
-    def _refuse_nonsense(self, num: int, endpoint: _Endpoint, last: EndpointFailure) -> None:
-        """Raises NoModelError once many answers were of no use, and the last of them after several rests."""
-        if num >= _MOST_UNUSABLE and endpoint.failures_in_a_row >= _MAX_ATTEMPTS:
+    def _note_unusable(self, last: EndpointFailure) -> None:
+        """Raises EndpointFailure once nothing else has come for so long that it will not."""
+        self._unusable_since = self._unusable_since if self._num_unusable else monotonic()
+        self._num_unusable += 1
+        has_lasted = monotonic() - self._unusable_since >= self._lasting_s and self._num_unusable >= _MOST_UNUSABLE
+        if has_lasted and all(each.last_failure and each.last_failure.is_unusable for each in self._endpoints):
             places = ", ".join(each.spec.place for each in self._endpoints)
-            text = f"none of {num} answers of {places} can be used, the last: {last.text}"
-            raise NoModelError(last.outcome, f"{text}. Correct `url`, or look at what runs there", status=last.status)
+            text = f"none of {self._num_unusable} answers of {places} can be used, the last: {last.text}"
+            fix = "Correct `url`, `model` or the key, or look at what runs there"
+            raise EndpointFailure(Outcome.GONE, f"{text}. {fix}", status=last.status) from last
 
     async def _wait_for_rested(self, deadline: _Deadline) -> _Endpoint | None:
         """The best endpoint, once it is rested; None when none is before the deadline."""
@@ -294,7 +296,8 @@ class _Endpoint:
                 value = await self._send_request(path, body, read, limit_s, deadline.caller)
             except EndpointFailure as failure:
                 out_of_time = failure.outcome is Outcome.TIMEOUT and limit_s < self.spec.timeout_s
-                if failure.may_pass and not out_of_time:
+                # A server that refuses everything answers soonest: without a rest all requests would go to it.
+                if (failure.may_pass or failure.is_unusable) and not out_of_time:
                     self._start_rest(failure, started)
                 raise
             self.failures_in_a_row = 0

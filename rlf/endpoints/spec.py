@@ -312,6 +312,11 @@ class EndpointFailure(Exception):
             return self.status not in _LASTING and self.status not in _REDIRECTS
         return self.outcome in (Outcome.UNREACHABLE, Outcome.RATE_LIMITED, Outcome.TIMEOUT)
 
+    @property
+    def is_unusable(self) -> bool:
+        """Whether an answer makes no sense, or refuses more than this request: the key, the model, the address."""
+        return self.status == 200 or (self.outcome is Outcome.SERVICE_ERROR and not self.may_pass)
+
 
 def request_failure(failure: EndpointFailure, spec: EndpointSpec) -> EndpointFailure:
     """The failure of a request to a model: an unknown model is its declaration's fault, a refused key has a name."""

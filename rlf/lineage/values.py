@@ -73,13 +73,8 @@ def _pick_columns(kind: Any, row: AnyRow, **known: Any) -> dict[str, Any]:
 @cache
 def _columns_of(kind: Any, known: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[AnyRow], tuple[Any, ...]]]:
     """The fields that are columns, and what picks them of a row, which is much faster than one at a time."""
-    names = tuple(name for name in _field_names(kind) if name not in known)
+    names = tuple(field.name for field in fields(kind) if field.name not in known)
     return names, attrgetter(*names) if len(names) > 1 else lambda row: tuple(getattr(row, name) for name in names)
-
-
-@cache
-def _field_names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
 
 
 def run(row: AnyRow, files: tuple[FileRecord, ...], folder: str, lease_folder: Path | None) -> Run:

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY
 from rlf.chat.policy import ContextLimit, WhenFull
-from rlf.core import RunError
+from rlf.core.errors import OutageError
 from rlf.core.images import read_image_file
 from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall, image_part, text_part
-from rlf.endpoints.pool import Caller, EndpointPool, NoModelError
+from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
 from rlf.rollout.disturbed import Disturbed
 from rlf.rollout.rollout import (
@@ -294,10 +294,10 @@ class TextPlay:
     def _fail(self, failure: EndpointFailure, sample_s: float) -> StopReason:
         """A model that says nothing has failed the task; a server that does not answer has not been tried.
 
-        Raises RunError where what answers is no model's server.
+        Raises OutageError where waiting for the server is in vain.
         """
-        if isinstance(failure, NoModelError):
-            raise RunError(f"the model's server: {failure.text}.") from failure
+        if failure.outcome is Outcome.GONE:
+            raise OutageError(f"the model's server: {failure.text}.") from failure
         if failure.unit not in (*NoAnswer,):
             self._error = f"the model's server: {failure.outcome}: {failure.text}"
             return StopReason.INFRA_FAILURE

@@ -98,15 +98,11 @@ def write_turn(chat: ChatFormat, turn: WrittenTurn) -> str:
 def _line(chat: ChatFormat, turn: WrittenTurn, *, is_open: bool) -> Line:
     def speak(request: SampleRequest) -> str:
         text = write_turn(chat.after(request.tokens), turn)
-        return text if is_open else _close_text(chat, text)
+        stops = [chat.decode([token]) for token in chat.stop_token_ids]
+        is_whole = is_open or not stops or text.endswith((*stops, *chat.stop_strings))
+        return text if is_whole else text + stops[0]
 
     return speak
-
-
-def _close_text(chat: ChatFormat, text: str) -> str:
-    stops = [chat.decode([token]) for token in chat.stop_token_ids]
-    ends = (*stops, *chat.stop_strings)
-    return text if not stops or text.endswith(tuple(ends)) else text + stops[0]
 
 
 async def play_written(

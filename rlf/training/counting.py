@@ -14,6 +14,7 @@ from rlf.spec.agent import failure_of
 from rlf.spec.models import FilterSpec
 from rlf.types.score import Scored, ScoreState
 from rlf.types.task import Task
+from rlf.types.tool import Outcome
 from rlf.types.trajectory import StopReason, Trajectory
 from rlf.types.world import WorldRecord
 
@@ -114,6 +115,8 @@ class MissingRewardCause(NamedTuple):
     error: str
     may_pass: bool = True
     """Whether playing it again may give it one; False where the row itself is why."""
+    is_gone: bool = False
+    """Whether to wait for it is in vain."""
 
 
 def counts(scored: Scored) -> bool:
@@ -156,7 +159,8 @@ def find_cause(scored: Scored) -> MissingRewardCause | None:
     if (failure := failure_of(error)) is not None:
         return MissingRewardCause(AGENT, error, failure.may_pass)
     broken = find_broken(trajectory.calls)
-    return MissingRewardCause(tool_name(broken.call.name) if broken else SAMPLER, error)
+    is_gone = broken is not None and broken.result.outcome is Outcome.GONE
+    return MissingRewardCause(tool_name(broken.call.name) if broken else SAMPLER, error, is_gone=is_gone)
 
 
 def _missing_success(scored: Scored) -> MissingRewardCause | None:

@@ -233,7 +233,10 @@ def evaluation_metrics(scored: Sequence[Scored], num_samples: int) -> dict[str, 
     rates: dict[str, float] = {}
     kinds: dict[str, str | None] = {}
     solved: dict[str, int] = {}
-    by_task = _successes_by_task(scored)
+    by_task: defaultdict[str, list[float]] = defaultdict(list)
+    for item in scored:
+        if item.reward is not None and item.success is not None:
+            by_task[item.trajectory.task.id].append(item.success)
     tasks = [item.trajectory.task for item in scored]
     clusters = {task.id: task.cluster for task in tasks if task.cluster is not None and task.id in by_task}
     for item in scored:
@@ -264,14 +267,6 @@ def evaluation_metrics(scored: Sequence[Scored], num_samples: int) -> dict[str, 
         if complete:
             metrics[f"pass@{num_samples}"] = fmean(complete)
     return metrics
-
-
-def _successes_by_task(scored: Sequence[Scored]) -> dict[str, list[float]]:
-    successes: defaultdict[str, list[float]] = defaultdict(list)
-    for item in scored:
-        if item.reward is not None and item.success is not None:
-            successes[item.trajectory.task.id].append(item.success)
-    return successes
 
 
 # The metrics of a step, whichever engine made it.

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
-from rlf.core.errors import RunError
+from rlf.core.errors import OutageError
 from rlf.rewards.term import Term
 from rlf.training.counting import SAMPLER, MissingRewardCause, counts, find_cause, term_name, tool_name, world_name
 from rlf.types.score import Scored, ScoreState
@@ -39,10 +39,6 @@ _Signs: TypeAlias = list[tuple[str, float]]
 """Causes, each with when it answered or failed, by the monotonic clock."""
 _ANSWERS = frozenset({Outcome.OK, Outcome.TOOL_ERROR, Outcome.OUTPUT_REJECTED})
 """Outcomes that show a tool to be up."""
-
-
-class OutageError(RunError):
-    """What the run needs has been down for too long: nothing was trained on since."""
 
 
 class Broken(NamedTuple):
@@ -286,7 +282,7 @@ class Outages:
         if service.down_since is None:
             return True
         left_s = service.down_since + self._patience_s - time.monotonic()
-        if left_s <= 0:
+        if left_s <= 0 or cause.is_gone:
             return False
         with suppress(TimeoutError):
             async with asyncio.timeout(min(service.pause_s, left_s)):
@@ -299,17 +295,16 @@ class Outages:
     def _report_down(self, cause: MissingRewardCause, service: _Service) -> None:
         assert service.down_since is not None, f"{cause.name} is up"
         down_s = time.monotonic() - service.down_since
-        num = service.num_waiting
-        waiting = "1 trajectory waits" if num == 1 else f"{num} trajectories wait"
+        waiting = "1 trajectory waits" if service.num_waiting == 1 else f"{service.num_waiting} trajectories wait"
         most = f"{self._patience_s:g} s in all (engine.outage_s)"
-        text = f"{cause.name} has been down for {down_s:.0f} s; {waiting} for it, at most {most}. {last_error(cause)}"
         service.is_reported = True
+        text = f"{cause.name} has been down for {down_s:.0f} s; {waiting} for it, at most {most}. {last_error(cause)}"
         self._notify("warning", text)
 
     def _give_up(self, cause: MissingRewardCause, service: _Service) -> None:
         if not service.is_given_up:
             text = (
-                f"{cause.name} has not answered for {self._patience_s:g} s (engine.outage_s): until it does, "
+                f"{cause.name} {self._describe_wait(cause)}: until it does, "
                 "trajectories that need it are left out immediately, an eighth of a step at most"
             )
             self._notify("warning", f"{text}. {last_error(cause)}")
@@ -317,12 +312,17 @@ class Outages:
 
     def _stop(self, cause: MissingRewardCause, *, is_up: bool = False) -> OutageError:
         """Why the run stops. Args: is_up: whether the cause answers others."""
-        seen = "has answered too seldom" if is_up else "has not answered"
         return OutageError(
-            f"{cause.name} {seen} for {self._patience_s:g} s (engine.outage_s), and too few trajectories "
+            f"{cause.name} {self._describe_wait(cause, is_up=is_up)}, and too few trajectories "
             f"are left without it: nothing is trained on them. {last_error(cause)}. When it answers, continue with "
             "`rlf resume`."
         )
+
+    def _describe_wait(self, cause: MissingRewardCause, *, is_up: bool = False) -> str:
+        if cause.is_gone:
+            return "does not answer and is not waited for"
+        seen = "has answered too seldom for" if is_up else "has not answered for"
+        return f"{seen} {self._patience_s:g} s (engine.outage_s)"
 
     def _service(self, cause: str) -> _Service:
         return self._services.setdefault(cause, _Service())

@@ -53,6 +53,8 @@ class Outcome(StrEnum):
     """The tool failed too often lately; the call was refused at once."""
     SERVICE_ERROR = "service_error"
     """The service behind the tool failed (HTTP 5xx), refused its caller's key, or sent what is no answer."""
+    GONE = "gone"
+    """What answers at the service's address has refused every request for a while, or is none: waiting is in vain."""
     CANCELLED = "cancelled"
     """The trajectory was cancelled while the call ran, or waited to."""
     UNKNOWN = "unknown"
@@ -81,6 +83,7 @@ _INFRASTRUCTURE = frozenset(
         Outcome.RATE_LIMITED,
         Outcome.CIRCUIT_OPEN,
         Outcome.SERVICE_ERROR,
+        Outcome.GONE,
         Outcome.CANCELLED,
         Outcome.UNKNOWN,
         Outcome.INFRA,

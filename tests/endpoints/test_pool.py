@@ -18,7 +18,7 @@ from rlf.core import RlfError
 from rlf.core.meter import Meter
 from rlf.endpoints import pool as pool_module
 from rlf.endpoints.openai import Completion, image_part, text_part
-from rlf.endpoints.pool import Caller, EndpointPool, NoModelError, open_pool
+from rlf.endpoints.pool import Caller, EndpointPool, open_pool
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, Prices, SamplingSpec, Usage
 from rlf.types import Image, Outcome
 from tests.endpoints.servers import Handler, closed_port, raw_serving, serving
@@ -121,27 +121,46 @@ NONSENSE = [
 def test_what_gives_no_answer_of_a_model_at_all_is_called_so_with_its_words(
     body: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_module, "_FIRST_REST_S", 0.01)
-    _, handler = scripted((200, body, {}))
-
-    async def story(pool: EndpointPool) -> None:
-        failures = await asyncio.gather(*(pool.chat(ASK, Caller(5)) for _ in range(40)), return_exceptions=True)
-        found = [failure for failure in failures if isinstance(failure, NoModelError)]
-        assert found and re.search(r"none of \d+ answers of http://127", found[0].text) and words in found[0].text
-        assert all(isinstance(failure, EndpointFailure) for failure in failures)
-
-    with_pool(story, handler)
-
-
-def test_nonsense_after_an_answer_and_an_error_that_is_said_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "_FIRST_REST_S", 0.001)
+    monkeypatch.setattr(pool_module, "_MAX_REST_S", 0.02)
+    monkeypatch.setattr(pool_module, "_FIRST_LASTING_S", 0.05)
+    gone = with_pool(find_gone, scripted((200, body, {}))[1])
+    assert gone and re.match(r"none of \d+ answers of http://127", gone[0]) and words in gone[0]
 
-    async def story(pool: EndpointPool) -> None:
-        failures = await asyncio.gather(*(pool.chat(ASK, Caller(5)) for _ in range(3)), return_exceptions=True)
-        assert not any(isinstance(failure, NoModelError) for failure in failures)
 
-    with_pool(story, scripted(HELLO_ONCE, (200, PAGE, {}))[1])
-    with_pool(story, scripted((200, {"error": "the engine is dead"}, {}))[1])
+async def find_gone(pool: EndpointPool) -> list[str]:
+    """What failures say of many requests that waiting is in vain."""
+    found = await asyncio.gather(*(pool.chat(ASK, Caller(5)) for _ in range(40)), return_exceptions=True)
+    await asyncio.sleep(0.1)
+    found += await asyncio.gather(pool.chat(ASK, Caller(5)), return_exceptions=True)
+    assert all(isinstance(each, EndpointFailure | Completion) for each in found)
+    return [each.text for each in found if isinstance(each, EndpointFailure) and each.outcome is Outcome.GONE]
+
+
+@pytest.mark.parametrize(
+    "answer", [(200, PAGE, {}), (401, {"error": "expired"}, {}), (403, PAGE, {}), (404, {"message": "no model m"}, {})]
+)
+def test_nothing_but_refusals_after_an_answer_is_waited_for_no_longer_than_a_restart_takes(
+    answer: tuple[int, Any, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_FIRST_REST_S", 0.001)
+    monkeypatch.setattr(pool_module, "_MAX_REST_S", 0.01)
+    assert with_pool(find_gone, scripted(HELLO_ONCE, answer)[1]) == []
+    assert with_pool(find_gone, scripted(*[answer] * 20, HELLO_ONCE, answer)[1]) == []
+    monkeypatch.setattr(pool_module, "_LASTING_S", 0.05)
+    gone = with_pool(find_gone, scripted(HELLO_ONCE, answer)[1])
+    assert gone and re.match(r"none of \d+ answers of http://127.* can be used, the last: ", gone[0])
+
+
+@pytest.mark.parametrize(
+    "answer", [(200, {"error": "the engine is dead"}, {}), (408, "", {}), (429, "", {}), (503, "", {})]
+)
+def test_what_is_busy_or_broken_is_never_gone(
+    answer: tuple[int, Any, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_MAX_REST_S", 0.001)
+    monkeypatch.setattr(pool_module, "_FIRST_LASTING_S", 0.0)
+    assert with_pool(find_gone, scripted(answer)[1]) == []
 
 
 def test_a_web_site_is_refused_when_a_pool_is_opened_and_a_list_of_models_that_is_none_is_not() -> None:
@@ -339,6 +358,17 @@ def test_another_endpoint_answers_for_one_that_fails() -> None:
     assert (len(dead), len(alive)) == (1, 6)
     assert meter.usage == {"requests": 7, "requests_without_usage": 1, "prompt_tokens": 18, "completion_tokens": 12}
     assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_server_that_refuses_everything_rests_while_another_answers(status: int) -> None:
+    refused, refusing = scripted((status, {"error": "no"}, {}))
+
+    async def story(pool: EndpointPool) -> None:
+        await asyncio.gather(*(pool.chat(ASK, Caller(5)) for _ in range(6)))
+
+    with_pool(story, refusing, scripted((200, HELLO, {}))[1], max_concurrency=4)
+    assert 1 <= len(refused) <= 4
 
 
 def test_the_least_busy_endpoint_is_asked() -> None:

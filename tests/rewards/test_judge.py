@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlf.core import RlfError, RunError
+from rlf.core import RlfError
+from rlf.core.errors import OutageError
 from rlf.rewards import RewardFunction, Term, TrajectoryFacts
 from rlf.rewards.judging import panel as cache
 from rlf.rollout.collect import rollout_metrics
@@ -228,7 +229,9 @@ def test_a_judge_that_is_not_there_is_reported_before_anything_is_scored() -> No
 def test_a_judge_that_gives_no_answer_of_a_model_ends_the_scoring_in_place_of_being_waited_for() -> None:
     with (
         judging({"status": 200, "body": {"choices": []}}) as judge,
-        pytest.raises(RunError, match=r'judge judge-0: none of \d+ answers of http.*no choices: \{"choices": \[\]\}'),
+        pytest.raises(
+            OutageError, match=r'judge judge-0: none of \d+ answers of http.*no choices: \{"choices": \[\]\}'
+        ),
     ):
         asyncio.run(score_with([term(judge)], [answer(str(n)) for n in range(4)]))
 

@@ -7,11 +7,10 @@ import pytest
 
 from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY
 from rlf.chat.policy import ContextLimit
-from rlf.core import RunError
+from rlf.core.errors import OutageError
 from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, RequestedCall
-from rlf.endpoints.pool import NoModelError
-from rlf.endpoints.spec import SamplingSpec, Usage
+from rlf.endpoints.spec import EndpointFailure, SamplingSpec, Usage
 from rlf.rollout import Rollout, RolloutLimits
 from rlf.rollout.by_text import TextPlayer
 from rlf.tools.agent_text import AUTO, TextCalls, show_results
@@ -138,7 +137,7 @@ def test_turns_in_a_row_without_a_valid_call_end_the_trajectory_of_a_model_behin
 
 def test_what_is_no_models_server_ends_what_plays_with_it():
     async def chat(*_, **__):
-        raise NoModelError(Outcome.SERVICE_ERROR, "none of 8 answers of http://h/v1 can be used", status=200)
+        raise EndpointFailure(Outcome.GONE, "none of 8 answers of http://h/v1 can be used", status=200)
 
-    with pytest.raises(RunError, match="the model's server: none of 8 answers"):
+    with pytest.raises(OutageError, match="the model's server: none of 8 answers"):
         asyncio.run(playing_against(chat, Tools()))

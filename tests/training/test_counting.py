@@ -42,10 +42,10 @@ def test_of_several_tries_of_a_rollout_the_first_with_a_reward_is_taken() -> Non
 
 def test_what_broke_a_trajectory_is_named() -> None:
     assert find_cause(scored("a", 1.0)) is None
-    assert find_cause(scored("a", None, stop=StopReason.INFRA_FAILURE)) == (SAMPLER, "", True)
+    assert find_cause(scored("a", None, stop=StopReason.INFRA_FAILURE)) == (SAMPLER, "", True, False)
     broken = broken_trajectory(Rollout("train/0/3", Task("a", ()), 3, 1), [5, 6], "ValueError: no")
     assert not counts(broken)
-    assert find_cause(broken) == (SAMPLER, "ValueError: no", True)
+    assert find_cause(broken) == (SAMPLER, "ValueError: no", True, False)
     trajectory = broken.trajectory
     assert (trajectory.tokens, trajectory.action_mask) == ([5, 6], [False, False])
     assert trajectory.rollout_logprobs == [0.0, 0.0]
@@ -58,9 +58,9 @@ def test_what_broke_a_trajectory_is_named() -> None:
     ("phase", "state", "cause"),
     [
         ("train", ScoreState.UNANSWERED, None),
-        ("eval/sampled", ScoreState.UNANSWERED, ("reward term 'judge'", "refused", True)),
-        ("eval/greedy", ScoreState.FAULT, ("reward term 'judge'", "refused", True)),
-        ("eval/sampled", ScoreState.UNSCORABLE, ("reward term 'judge'", "refused", False)),
+        ("eval/sampled", ScoreState.UNANSWERED, ("reward term 'judge'", "refused", True, False)),
+        ("eval/greedy", ScoreState.FAULT, ("reward term 'judge'", "refused", True, False)),
+        ("eval/sampled", ScoreState.UNSCORABLE, ("reward term 'judge'", "refused", False, False)),
         ("eval/sampled", ScoreState.GATED, None),
     ],
 )
@@ -101,10 +101,10 @@ def test_the_term_that_took_the_reward_is_named_with_its_error_and_whether_it_ma
     fine, watched = Score("fine", 1.0, 1.0), missing("watched", ScoreState.UNANSWERED, weight=0.0)
     row, judge = missing("gold", ScoreState.UNSCORABLE), missing("judge", ScoreState.UNANSWERED)
     for scores, cause in (
-        ((fine, watched, judge), ("reward term 'judge'", "judge is unanswered", True)),
-        ((row, judge), ("reward term 'judge'", "judge is unanswered", True)),
-        ((fine, watched, row), ("reward term 'gold'", "gold is unscorable", False)),
-        ((missing("own", ScoreState.FAULT),), ("reward term 'own'", "own is fault", True)),
+        ((fine, watched, judge), ("reward term 'judge'", "judge is unanswered", True, False)),
+        ((row, judge), ("reward term 'judge'", "judge is unanswered", True, False)),
+        ((fine, watched, row), ("reward term 'gold'", "gold is unscorable", False, False)),
+        ((missing("own", ScoreState.FAULT),), ("reward term 'own'", "own is fault", True, False)),
         ((fine,), None),
     ):
         assert find_cause(replace(scored("a", None), scores=scores)) == cause

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from rlf.apps.evaluate.play import check_enough
+from rlf.core.errors import OutageError
 from rlf.rewards.function import weighted_sum
 from rlf.rewards.term import Term
 from rlf.training import outages
-from rlf.training.outages import Broken, OutageError, Outages, Tries, find_excess
+from rlf.training.outages import Broken, Outages, Tries, find_excess
 from rlf.types import CallRecord, Outcome, Score, Scored, ScoreState, StopReason, ToolCall, ToolResult, Turn
 
 from .trajectories import scored
@@ -128,6 +129,21 @@ def test_what_stays_down_ends_the_run_with_its_name_and_error(state: ScoreState)
         service.collect("abcd")
     assert len(service.cut) >= 4, "what was played is reported"
     assert all(places == [0] for places in service.played), "others are not sampled for nothing"
+
+
+def of_gone_tool(task: str, state: ScoreState) -> Scored:
+    """A trajectory whose call a model's server refused for good."""
+    item = scored(task, None)
+    call = CallRecord(ToolCall("ask", {}), ToolResult(Outcome.GONE, "error: none of 9 answers can be used"))
+    trajectory = replace(item.trajectory, turns=(Turn(0, 0, 0, "", calls=(call,)),), stop=StopReason.INFRA_FAILURE)
+    return replace(item, trajectory=replace(trajectory, error="tool 'ask': gone: none of 9 answers can be used"))
+
+
+def test_what_is_gone_ends_the_run_without_a_wait() -> None:
+    service = Service(10**9, make=of_gone_tool)
+    with pytest.raises(OutageError, match=r"tool 'ask' does not answer and is not waited for.*none of 9.*`rlf resume`"):
+        service.collect("abcd")
+    assert service.played == []
 
 
 @pytest.mark.parametrize("state", [ScoreState.UNANSWERED, ScoreState.FAULT])

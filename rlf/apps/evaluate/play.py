@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rlf.apps.evaluate.prepare import PlannedEvaluation
+from rlf.core.errors import OutageError
 from rlf.core.meter import COST
 from rlf.core.redact import Redactor
 from rlf.engines.engine import HostSettings
@@ -23,7 +24,7 @@ from rlf.runs.players import open_text_players
 from rlf.training.counting import evaluation_rollout, find_cause
 from rlf.training.evaluation import EvaluationMode, finish_mode, modes_of, play_mode
 from rlf.training.harness import Harness, Traffic, build_harness
-from rlf.training.outages import Broken, OutageError, find_excess, last_error
+from rlf.training.outages import Broken, find_excess, last_error
 from rlf.types import EvaluationFinished, EventSink, Notice, Scored, written
 from rlf.types.events import GREEDY, SAMPLED, Interrupted
 from rlf.types.policy import Host, Sampling

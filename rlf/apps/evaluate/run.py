@@ -13,7 +13,7 @@ from pathlib import Path
 from rlf.apps.evaluate.play import EvaluationProgress, Loaded, Spool, load, play
 from rlf.apps.evaluate.prepare import EvaluationOptions, PlannedEvaluation, prepare
 from rlf.core import process as stops
-from rlf.core.errors import RlfError
+from rlf.core.errors import OutageError, RlfError
 from rlf.core.files import run_folder
 from rlf.core.identity import new_run_id
 from rlf.endpoints.spec import EndpointSpec
@@ -31,7 +31,6 @@ from rlf.runs.sink import BudgetSpent, open_budget
 from rlf.runs.start import recording_failure, run_owned
 from rlf.runs.targets import NO_TARGET
 from rlf.training.harness import Traffic
-from rlf.training.outages import OutageError
 from rlf.types import EvaluationFinished, RunEvent, RunFinished, RunStatus
 
 _SPOOL = "played.jsonl"

@@ -30,7 +30,7 @@ _ENGINE = "EngineDeadError"
 """vLLM's own word for the process that it starts within that actor."""
 _OURS = (
     "rlf.core.errors.RunError",
-    "rlf.training.outages.OutageError",
+    "rlf.core.errors.OutageError",
     "rlf.core.errors.RlfError",
     "rlf.core.errors.SpecError",
 )

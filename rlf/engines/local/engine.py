@@ -29,6 +29,7 @@ from rlf.algo.advantages.distillation import Distillation
 from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import ChatFormat
 from rlf.core.clocks import stage
+from rlf.core.errors import OutageError
 from rlf.core.identity import derive_seed
 from rlf.engines.engine import Opening, Start
 from rlf.engines.local.attention import checkpoint_layers
@@ -53,7 +54,7 @@ from rlf.training.batch import make_batch
 from rlf.training.collection import Collector, StepCollection
 from rlf.training.evaluation import evaluate, step_metrics
 from rlf.training.harness import Teaching, build_harness, import_app, open_demonstrations, open_teaching
-from rlf.training.outages import OutageError, Outages
+from rlf.training.outages import Outages
 from rlf.types.events import CheckpointSaved, EventSink, Notice, StepFinished
 from rlf.types.score import Scored
 

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from rlf.builtin.names import BUILTIN
-from rlf.core import RlfError, RunError
+from rlf.core.errors import OutageError, RlfError, RunError
 from rlf.core.files import use_wal
 from rlf.core.identity import derive_seed
 from rlf.core.meter import Meter
@@ -30,7 +30,7 @@ from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.processes.child import supervised
 from rlf.rewards.judging.prompts import UnreadableReply
 from rlf.rewards.judging.settings import Cache, Judging, Serve
-from rlf.types import ScoreUsage
+from rlf.types import Outcome, ScoreUsage
 
 if TYPE_CHECKING:
     from rlf.endpoints.pool import EndpointPool
@@ -262,7 +262,7 @@ class Panel:
         return declared.model_copy(update={"seed": seed})
 
     async def _ask_model(self, model: str, question: Question, sampling: SamplingSpec) -> Reply | NoReply:
-        from rlf.endpoints.pool import Caller, NoModelError
+        from rlf.endpoints.pool import Caller
 
         meter = Meter(self._context.meter)
         try:
@@ -273,9 +273,9 @@ class Panel:
                 response_format=None if question.schema is None else json_schema_format("verdict", question.schema),
                 top_logprobs=_TOP_LOGPROBS if question.with_logprobs else None,
             )
-        except NoModelError as failure:  # to wait for it would be in vain
-            raise RunError(f"judge {model}: {failure.text}.") from failure
         except EndpointFailure as failure:
+            if failure.outcome is Outcome.GONE:
+                raise OutageError(f"judge {model}: {failure.text}.") from failure
             return NoReply(f"{failure.outcome}: {failure.text}", _read_usage(meter, num_replies=0))
         return Reply(completion.text, completion.logprobs, _read_usage(meter, num_replies=1))
 

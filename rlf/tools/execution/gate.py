@@ -205,7 +205,7 @@ def affordable_calls(wanted: int) -> int:
 # A circuit breaker: a dependency that is dead is not asked by every call, but now and then by one.
 
 FAILURES: Final = frozenset(
-    {Outcome.UNREACHABLE, Outcome.RATE_LIMITED, Outcome.SERVICE_ERROR, Outcome.UNKNOWN, Outcome.INFRA}
+    {Outcome.UNREACHABLE, Outcome.RATE_LIMITED, Outcome.SERVICE_ERROR, Outcome.GONE, Outcome.UNKNOWN, Outcome.INFRA}
 )
 """Outcomes that say the tool did not answer. What a tool answers, an error too, shows that it lives."""
 

@@ -16,10 +16,10 @@ from rlf.apps.openrlhf.shared import Group, Tally, filler, round_reward
 from rlf.apps.openrlhf.spool_pool import FilesOpened, Record
 from rlf.chat.encoding import load_tokenizer
 from rlf.core import RunError
+from rlf.core.errors import OutageError
 from rlf.spec.models import FilterSpec
 from rlf.training import outages
 from rlf.training.counting import is_kept
-from rlf.training.outages import OutageError
 from rlf.types import Outcome, StopReason, Task, ToolCall, ToolResult
 from rlf.types.events import Notice
 from rlf.types.policy import Finish, SampleRequest, Sampling
