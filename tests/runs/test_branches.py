@@ -1,14 +1,22 @@
 """A trajectory is played again from one of its turns: what is kept is kept token by token, and it is recorded."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rlf.apps.evaluate.branches import BranchPoint, play_branches
+from rlf.apps.evaluate.turn import explain_turn
+from rlf.apps.evaluate.why import explain
 from rlf.apps.web.trajectories import BranchLine, branch_charts, find_branches
 from rlf.core.errors import RlfError
 from rlf.lineage.records import BRANCH
+from rlf.lineage.run import start_run
+from rlf.lineage.store import open_store
 from rlf.runs.place import open_reader
+
+from ..reports.synthetic import run_record
 
 RUNS = Path("copy/runs")
 
@@ -38,6 +46,15 @@ def test_branches_keep_the_turns_and_are_found_beside_their_trajectory(project):
     for one in played:
         assert list(one.scored.trajectory.tokens[:end]) == list(before.tokens[:end])
         assert one.scored.trajectory.num_prefix_turns == kept
+
+
+@pytest.mark.parametrize("explain", [partial(explain, num_samples=2), partial(explain_turn, num_samples=2)])
+def test_the_trajectories_of_an_agent_cannot_be_played_again(explain, tmp_path):
+    plan = {"spec": {"rollout": {"agent": {"callable": "own:play"}}}}
+    with open_store(tmp_path / "rlf.db") as store:
+        start_run(store, replace(run_record(), plan=plan))
+    with pytest.raises(RlfError, match="run 2026.*: an agent made its trajectories, which cannot be played again"):
+        explain(BranchPoint("latest", "train", 1, 0, 1), runs_folder=tmp_path, command=["rlf"])
 
 
 def test_the_result_of_the_last_kept_call_can_be_another(project):

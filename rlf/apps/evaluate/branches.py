@@ -104,9 +104,13 @@ def read_run(reader: Reader, name: str) -> Run:
 
 
 def read_trajectory(point: BranchPoint, runs_folder: Path) -> tuple[str, StoredTrajectory]:
-    """A trajectory with the whole id of its run. Raises RlfError where there is none."""
+    """A trajectory with the whole id of its run. Raises RlfError where there is none, or an agent has made it."""
     with open_reader(runs_folder) as reader:
-        run_id = read_run(reader, point.run).record.id
+        record = read_run(reader, point.run).record
+        run_id = record.id
+        if record.plan.get("spec", {}).get("rollout", {}).get("agent"):
+            text = "an agent made its trajectories, which cannot be played again from one of their turns"
+            raise RlfError(f"run {run_id}: {text}. `rlf why {run_id}` explains the run, `rlf trace` shows one.")
         return run_id, reader.trajectory(run_id, k=point.k, step=point.step, phase=point.phase)
 
 
