@@ -53,7 +53,7 @@ def test_the_trajectories_of_an_agent_cannot_be_played_again(explain, tmp_path):
     plan = {"spec": {"rollout": {"agent": {"callable": "own:play"}}}}
     with open_store(tmp_path / "rlf.db") as store:
         start_run(store, replace(run_record(), plan=plan))
-    with pytest.raises(RlfError, match="run 2026.*: an agent made its trajectories, which cannot be played again"):
+    with pytest.raises(RlfError, match=r"run 2026.*: an agent made its trajectories, which cannot be played again"):
         explain(BranchPoint("latest", "train", 1, 0, 1), runs_folder=tmp_path, command=["rlf"])
 
 

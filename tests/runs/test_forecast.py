@@ -33,8 +33,10 @@ from rlf.apps.evaluate.outlook import (
     parse_gpus,
     steps_words,
 )
+from rlf.apps.evaluate.run import EvaluationResults
 from rlf.cli.main import app
 from rlf.core import RlfError
+from rlf.core.errors import RunError
 from rlf.endpoints.spec import EndpointSpec
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run
@@ -206,6 +208,16 @@ def test_groups_that_were_not_played_are_no_forecast(tmp_path: Path) -> None:
             command=["rlf"],
             show=lambda shown: None,
         )
+
+
+@pytest.mark.parametrize(("status", "exit_code"), [(RunStatus.INTERRUPTED, 130), (RunStatus.FAILED, 1)])
+def test_a_forecast_that_ends_early_says_why_with_the_exit_code_of_its_end(
+    status: RunStatus, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "evaluate", lambda *_, **__: EvaluationResults((), status, {}, "stopped by Ctrl-C"))
+    with pytest.raises(RunError, match="not played to their end: stopped by Ctrl-C") as end:
+        forecast([SEARCH], SMALL, num_groups=2, runs_folder=tmp_path, command=["rlf"], show=lambda shown: None)
+    assert end.value.exit_code == exit_code
 
 
 @pytest.mark.parametrize("share_lost", [0.02, 0.05, 0.12])

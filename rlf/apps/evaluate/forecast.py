@@ -31,7 +31,7 @@ from rlf.apps.evaluate.outlook import CUT, Budget, GpuOutlook, StepsOutlook, exp
 from rlf.apps.evaluate.play import EvaluationProgress
 from rlf.apps.evaluate.prepare import EvaluationOptions
 from rlf.apps.evaluate.run import Show, Shown, evaluate
-from rlf.core.errors import RlfError
+from rlf.core.errors import RunError
 from rlf.core.plain_json import Jsonable
 from rlf.endpoints.spec import EndpointSpec
 from rlf.engines.engine import Inputs
@@ -46,7 +46,7 @@ from rlf.runs.sink import diagnosis_setting
 from rlf.spec import RunSpec
 from rlf.spec.engines import Feature
 from rlf.training.counting import is_kept
-from rlf.types import EvaluationFinished, Scored
+from rlf.types import EvaluationFinished, RunStatus, Scored
 from rlf.types.score import costs_by_name
 
 CONFIDENCE = 0.8
@@ -207,9 +207,10 @@ def forecast(
     names = [spec.model.path] if endpoint is None else []
     done = evaluate(names, asked, endpoint=endpoint, runs_folder=runs_folder, command=command, show=watch)
     if not played:  # where none could be scored, they say why
-        raise RlfError(
-            f"forecast: the groups were not played to their end: {done.reason or done.status}. Run it again."
-        )
+        why = done.reason or done.status
+        end = RunError(f"forecast: the groups were not played to their end: {why}. Run it again.")
+        end.exit_code = 130 if done.status is RunStatus.INTERRUPTED else end.exit_code
+        raise end
     found = read_forecast(
         played,
         spec,

@@ -206,9 +206,8 @@ def _other_arguments(
 def rewrite(chat: ChatFormat, turn: Turn, at: int, calls: Sequence[ToolCall]) -> str | None:
     """The turn's text with one call another, as the format reads it back; None where it cannot be written so."""
     old, new = turn.calls[at].call, calls[at]
-    pairs = []
     try:
-        pairs.append((chat.write_call(old), chat.write_call(new)))
+        pairs = [(chat.write_call(old), chat.write_call(new))]
     except RlfError:
         return None
     for name, value in old.arguments.items():
