@@ -18,7 +18,7 @@ _PAIRS = frozenset({("rlf.spec.layers", "rlf.spec.layers")})
 _FRAMES = "rlf.sandbox.guest.wire"
 _START = re.compile(
     r"subprocess\.(Popen|run|call|check_\w+|get\w*output)|os\.(fork\w*|system|popen|posix_spawnp?|spawn\w+)|pty\.\w+"
-    r"|.*\bcreate_subprocess_\w+|.*\.subprocess_(exec|shell)|multiprocessing\.(Process|Pool)|.*\bProcessPoolExecutor"
+    r"|.*\bcreate_subprocess_\w+|.*\.subprocess_(exec|shell)|multiprocessing\.(\w+\.)*(Process|Pool|Manager|get_context)|.*\bProcessPoolExecutor"
 )
 _STARTERS = {
     "rlf/sandbox/guest/server.py": "a sandbox shows its processes nothing else of rlf",
@@ -94,20 +94,60 @@ def test_what_runs_in_a_sandbox_imports_of_rlf_its_own_folder_alone() -> None:
                 assert node.level == 1 or (node.level == 0 and not (node.module or "").startswith("rlf")), path
 
 
+def _uses(source: str) -> Iterator[str]:
+    """The whole names of what a file uses, by whatever names it has imported them; but for those of types."""
+    nodes = [*ast.walk(ast.parse(source))]
+    types = {id(node.value) for node in nodes if isinstance(node, ast.Subscript)}  # subprocess.Popen[bytes]
+    homes = dict[str, str]()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            homes |= {alias.asname or alias.name.split(".")[0]: alias.name for alias in node.names if alias.asname}
+        elif isinstance(node, ast.ImportFrom):
+            homes |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            homes.setdefault(node.targets[0].id, _name(node.value, homes))
+    yield from homes.values()
+    yield from (_name(node, homes) for node in nodes if id(node) not in types)
+
+
+def _name(node: ast.AST, homes: Mapping[str, str]) -> str:
+    match node:
+        case ast.Name():
+            return homes.get(node.id) or node.id
+        case ast.Attribute():
+            return f"{_name(node.value, homes)}.{node.attr}"
+        case ast.Call(func=ast.Name("getattr"), args=[value, ast.Constant(str(attribute)), *_]):
+            return f"{_name(value, homes)}.{attribute}"
+        case ast.Call(func=ast.Name("__import__" | "import_module") | ast.Attribute(attr="import_module")):
+            return str(getattr(node.args[0], "value", ""))
+    return ""
+
+
 def test_processes_are_started_by_the_package_that_watches_and_ends_them() -> None:
-    found = set[str]()
-    for path in (_ROOT / "rlf").rglob("*.py"):
-        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
-        types = {id(node.value) for node in nodes if isinstance(node, ast.Subscript)}  # subprocess.Popen[bytes]
-        named = list[str]()
-        for node in nodes:
-            if isinstance(node, ast.Attribute) and id(node) not in types:
-                named.append(f"{getattr(node.value, 'id', '')}.{node.attr}")
-            elif isinstance(node, ast.ImportFrom):
-                named += [f"{node.module}.{alias.name}" for alias in node.names]
-        if any(map(_START.fullmatch, named)):
-            found.add(path.relative_to(_ROOT).as_posix())
-    assert {path for path in found if not path.startswith("rlf/processes/")} == _STARTERS.keys()
+    files = {path.relative_to(_ROOT).as_posix(): path.read_text() for path in (_ROOT / "rlf").rglob("*.py")}
+    found = {name for name, source in files.items() if any(map(_START.fullmatch, _uses(source)))}
+    assert {name for name in found if not name.startswith("rlf/processes/")} == _STARTERS.keys()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import subprocess; subprocess.run(x)",
+        "import subprocess as s; s.Popen(x)",
+        "from subprocess import run as go",
+        "import subprocess; s = subprocess; s.check_output(x)",
+        "import importlib; importlib.import_module('subprocess').call(x)",
+        "getattr(__import__('os'), 'fork')()",
+        "import asyncio as a; a.create_subprocess_exec(x)",
+        "from asyncio import subprocess as s; s.create_subprocess_shell(x)",
+        "loop().subprocess_exec(x)",
+        "import multiprocessing as m; m.get_context('fork').Process()",
+        "from concurrent import futures as f; f.ProcessPoolExecutor()",
+    ],
+)
+def test_whoever_starts_a_process_is_seen_by_whatever_name(source: str) -> None:
+    assert any(map(_START.fullmatch, _uses(source)))
+    assert not any(map(_START.fullmatch, _uses("import subprocess as s; a: s.Popen[bytes]; raise s.TimeoutExpired")))
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
