@@ -14,6 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+MANIFEST = "manifest.json"
+"""File of a checkpoint with the hash of every other file of the folder."""
+
 
 def hash_bytes(data: bytes) -> str:
     """sha256 in hex."""

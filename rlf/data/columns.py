@@ -203,7 +203,8 @@ def tools_of_row(
     names: list[str] = []
     for item in items:
         described = isinstance(item, Mapping)
-        name = _describe_item(item) if isinstance(item, Mapping) else item
+        function = item.get("function", item) if isinstance(item, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else item
         if not isinstance(name, str):
             raise ValueError(f"got {item!r:.60}; expected the name of a tool. Write a list of names.")
         if declared is None or name in declared:
@@ -227,8 +228,3 @@ def _read_list(value: Any) -> list[Any]:
     if not isinstance(value, list | tuple):
         raise ValueError(f"got {value!r:.60}; expected a list of tool names. Write e.g. [search, calculator].")
     return list(value)
-
-
-def _describe_item(item: Mapping[str, Any]) -> Any:
-    function = item.get("function", item)
-    return function.get("name") if isinstance(function, Mapping) else None

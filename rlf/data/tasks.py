@@ -14,7 +14,6 @@ from rlf.core.images import read_image_file
 from rlf.core.plain_json import NoJsonValue, read_json
 from rlf.data.columns import ColumnTemplate, ColumnTemplateFault, cell, missing_column, tools_of_row
 from rlf.data.files import Row, fail, read_values, shown_name
-from rlf.data.images import with_images
 from rlf.data.source import read_rows
 from rlf.types import Message, Task
 
@@ -361,6 +360,8 @@ class _Maker:
     def _with_images(self, messages: tuple[Message, ...], row: Row) -> tuple[Message, ...]:
         if self.images is None:
             return messages
+        from rlf.data.images import with_images
+
         references = self._read_cell(self.images, row)
         return self._try_column(self.images, row, lambda: with_images(messages, references, self.folder)) or messages
 

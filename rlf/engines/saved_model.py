@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.core.errors import RunError, first_line
-from rlf.core.identity import hash_path
+from rlf.core.identity import MANIFEST, hash_path
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -58,9 +58,6 @@ def auto_model(config: Any) -> Any:
 
 
 # A checkpoint's files compared with its manifest. No torch: `rlf runs verify` uses it.
-
-MANIFEST = "manifest.json"
-"""File with the hash of every other file of the folder."""
 
 
 def find_damage(checkpoint: Path, sha256: str | None = None) -> str | None:

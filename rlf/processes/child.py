@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import IO, Generic, Protocol, TypeVar
 
 from rlf.core.redact import Redactor
-from rlf.processes import supervise
 
 logger = logging.getLogger(__name__)
 
@@ -211,7 +210,7 @@ async def supervised(
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        supervise.__file__,
+        str(Path(__file__).with_name("supervise.py")),
         *command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=stdout,

@@ -10,13 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rlf.chat.format import ChatFormat
-from rlf.chat.history import ASKS
 from rlf.chat.marks import ParsedTurn
 from rlf.chat.policy import FailurePolicy, WhenFull
-from rlf.rollout.contexts import Contexts
-from rlf.rollout.disturbed import Disturbed
 from rlf.rollout.rollout import (
     NOT_RUN,
     OVER_LIMIT,
@@ -37,6 +35,10 @@ from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
 from rlf.types.trajectory import CallRecord, StopReason, Trajectory, Turn
 from rlf.types.world import WorldFailure, Worlds, WorldStep, shown_tools
+
+if TYPE_CHECKING:
+    from rlf.rollout.contexts import Contexts
+    from rlf.rollout.disturbed import Disturbed
 
 _DEFAULT = ChatPolicy()
 
@@ -111,6 +113,8 @@ class _Play:
         """As it reads the turn under way."""
         self.disturbed: Disturbed | None = None
         if setting.faults is not None:
+            from rlf.rollout.disturbed import Disturbed
+
             self.disturbed = Disturbed(setting.faults, rollout.task.id, self.tools)
             self.tools = self.disturbed.tools
             self.chat = setting.chat.with_tools(self.tools)
@@ -157,6 +161,8 @@ class _Play:
         except WorldFailure as failure:
             stop = self._break(failure)
         if self.handling.forks or self.handling.context is not None:
+            from rlf.rollout.contexts import Contexts
+
             self.contexts = Contexts(self.chat, self.handling, self.messages, self.tools)
         if self.prefix is None:
             self.record = TokenRecord(self.chat.prompt(self.messages, self.tools))
@@ -436,6 +442,8 @@ class _Play:
         """Puts an observation down where it leaves room for another turn, with a request where the context is full."""
         observation, full, size = render(""), self.handling.context, self.record.segment_size
         if full and full.when_full is WhenFull.SUMMARIZE and size + len(observation) > full.limit:
+            from rlf.chat.history import ASKS
+
             observation = render(f"\n\n{ASKS}")
         # `>=`: an observation that fills the context to its last token leaves none to sample.
         if size + len(observation) >= self.limits.max_total_tokens:

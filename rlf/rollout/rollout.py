@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import ParsedTurn
 from rlf.chat.policy import ContextLimit, FailurePolicy, RepairPolicy
-from rlf.chat.repair import repaired
-from rlf.core.images import read_image_file
 from rlf.types.task import Message, Task
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
 from rlf.types.trajectory import CallRecord, FailureClass, ParseFailure, Repair, Trajectory, Turn
@@ -105,6 +103,8 @@ class ChatPolicy:
         parsed = chat.parse(text, truncated=truncated)
         if self.repair is RepairPolicy.NONE or not parsed.failures:
             return parsed, ()
+        from rlf.chat.repair import repaired
+
         return repaired(chat, text, parsed, truncated=truncated)
 
     def failures_with(self, parsed: ParsedTurn, policy: FailurePolicy) -> list[ParseFailure]:
@@ -241,6 +241,8 @@ async def call_with_images(
         return await tools.invoke(call, trajectory_id=trajectory_id)
     if not images and not tool.takes_all:
         return ToolResult(Outcome.TOOL_ERROR, f"error: {call.name} works on an image, and there is none yet")
+    from rlf.core.images import read_image_file
+
     taken = images if tool.takes_all else images[-1:]
     files = await asyncio.to_thread(lambda: [read_image_file(one).data for one in taken])
     texts = [base64.b64encode(data).decode() for data in files]

@@ -20,10 +20,9 @@ from safetensors.torch import load_file, save_file
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.errors import RunError
 from rlf.core.files import explaining_refusal, sync_path
-from rlf.core.identity import hash_path
+from rlf.core.identity import MANIFEST, hash_path
 from rlf.engines.local.model import PolicyModel, load_model, resolve_dtype, save_model
 from rlf.engines.local.update import Updater
-from rlf.engines.saved_model import MANIFEST
 from rlf.spec.model_files import model_location
 from rlf.spec.models import ModelSpec
 from rlf.training.evaluation import is_best
