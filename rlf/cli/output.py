@@ -40,11 +40,7 @@ def stdout_console() -> Console:
 def plain_table(
     headers: Iterable[str], rows: Iterable[Iterable[str | Text]] = (), *, figures: Container[str] = ()
 ) -> Table:
-    """A table without lines, whose long cells are folded.
-
-    Args:
-        figures: columns that are aligned at the right.
-    """
+    """A table without lines, whose long cells are folded; columns of `figures` are aligned at the right."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for header in headers:
         table.add_column(header, overflow="fold", justify="right" if header in figures else "left")
