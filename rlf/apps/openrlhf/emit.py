@@ -13,7 +13,6 @@ from rlf.apps.openrlhf.dataset import JobRow, evaluation_rows, keep_images, trai
 from rlf.apps.openrlhf.job import Job
 from rlf.apps.openrlhf.settings import INGEST_TOKEN, openrlhf_settings
 from rlf.plan import Plan, plan_to_json
-from rlf.spec.models import LoraSpec
 from rlf.spec.reader import mentioned
 from rlf.types.task import Task
 
@@ -64,18 +63,15 @@ def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job
     if evaluation:
         _write_rows(job.evaluation, evaluation_rows(keep_images(evaluation, job, shared=shared), plan.spec.eval))
     _write_json(job.env, {"set": VARIABLES, "secrets": secrets(plan)})
-    job.agent.write_text(agent_source(plan.spec.model.lora), encoding="utf-8")
+    lora = plan.spec.model.lora  # OpenRLHF loads the agent before it makes the vLLM engine of the same process
+    merging = "" if lora is None else _MERGING.format(alpha=lora.alpha, rank=lora.rank)
+    job.agent.write_text(f"{_AGENT}{merging}", encoding="utf-8")
     job.plan.write_text(plan_to_json(plan), encoding="utf-8")
     job.launch.write_text(launch_script(plan, options), encoding="utf-8")
     job.launch.chmod(0o755)
     if ingest is not None and ingest.certificate is not None:
         shutil.copyfile(ingest.certificate, job.certificate)
     _write_json(job.argv, options)  # last: a driver that continues takes it for the sign that there is a job
-
-
-def agent_source(lora: LoraSpec | None) -> str:
-    """The text of `agent.py`, which OpenRLHF loads before it makes the vLLM engine of the same process."""
-    return _AGENT if lora is None else f"{_AGENT}{_MERGING.format(alpha=lora.alpha, rank=lora.rank)}"
 
 
 def secrets(plan: Plan) -> list[str]:

@@ -29,6 +29,7 @@ from rlf.core import RlfError
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
+from rlf.runs.plans import check_spec
 
 from ...processes import Process
 from ...reports.synthetic import events, run_record
@@ -186,6 +187,19 @@ def test_a_file_of_the_spec_that_changes_meanwhile_is_named_and_nothing_is_calle
     monkeypatch.setattr(module, "_verify", lambda _: "")
     with pytest.raises(RlfError, match="a file of the spec was changed while it was tried"):
         chaos([spec], SMALL, only=["kill"], note=lambda line: None)
+
+
+def test_a_spec_that_names_no_engine_waits_no_longer_than_others_for_what_is_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = SHOP.with_name("writing_judge.yaml")
+
+    def start(command: Sequence[str], *_: object) -> None:
+        raise RlfError(str(check_spec([spec], command[2:]).plan.spec.engine))
+
+    monkeypatch.setattr(module, "_Process", start)
+    with pytest.raises(RlfError, match=r"outage_s=20\.0"):
+        chaos([spec], [], only=["kill"], note=lambda line: None)
 
 
 def start_and_wait(others: Sequence[str], preexec: bool) -> None:
