@@ -115,12 +115,12 @@ class ParsedTurn(Jsonable):
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """Every well-formed call outside thinking: safe to run whatever failed beside it."""
-        return tuple(item for item in self.items if isinstance(item, ToolCall))
+        return tuple([item for item in self.items if isinstance(item, ToolCall)])
 
     @property
     def failures(self) -> tuple[ParseFailure, ...]:
         """Every failure, to be counted."""
-        return tuple(item for item in self.items if isinstance(item, ParseFailure))
+        return tuple([item for item in self.items if isinstance(item, ParseFailure)])
 
     @property
     def observed(self) -> tuple[ToolCall | ParseFailure, ...]:
@@ -130,7 +130,7 @@ class ParsedTurn(Jsonable):
         the model has already said what it means.
         """
         thought = FailureClass.IN_THINKING
-        spoken = tuple(item for item in self.items if isinstance(item, ToolCall) or item.kind is not thought)
+        spoken = tuple([item for item in self.items if isinstance(item, ToolCall) or item.kind is not thought])
         return spoken if spoken or self.answer is not None else self.items
 
 

@@ -239,7 +239,7 @@ def note_opened(name: str, paths: Collection[str]) -> None:
 
 def opened_files(after: int = 0) -> list[tuple[str, str]]:
     """The files that foreign code has opened in this process, behind the first so many: the opener's and the opened."""
-    return list(_OPENED)[after:]
+    return list(_OPENED)[after:] if len(_OPENED) > after else []
 
 
 @cache

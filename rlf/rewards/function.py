@@ -78,6 +78,7 @@ class RewardFunction:
         self._context = context
         self._success = success
         self._bounds = {term.name: term.bounds for term in terms}
+        self._thresholds = {term.name: term.threshold for term in terms if term.threshold is not None}
         self._scorers: dict[str, Scorer] = {}
         self._stack = AsyncExitStack()
         self._state: dict[str, dict[str, Any]] = {}
@@ -132,9 +133,8 @@ class RewardFunction:
         self._num_scored += 1
         is_any_left = any(results[term.name].value is not None and term.weight_at(step) for term in self.terms)
         scores = [_make_score(term, results[term.name], step, may_drop=is_any_left) for term in self.terms]
-        valued = ((term.name, results[term.name].value, term.threshold) for term in self.terms)
-        short = (name for name, value, least in valued if value is not None and least is not None and value < least)
-        failed = next(short, None)
+        valued = ((name, results[name].value, least) for name, least in self._thresholds.items())
+        failed = next((name for name, value, least in valued if value is not None and value < least), None)
         if failed is not None:
             scores = [_without_gain(score, failed) for score in scores]
         return Scored(trajectory, tuple(scores), weighted_sum(scores), success=self._find_success(results))

@@ -156,7 +156,7 @@ def _pair_brackets(chunk: str) -> Iterator[tuple[int, int]]:
 def golds(answer: Any) -> tuple[str, ...]:
     """Every right answer of a task as text: of one value itself, of a list each."""
     values = answer if isinstance(answer, list | tuple) else (answer,)
-    return tuple(str(value) for value in values if value is not None)
+    return tuple([str(value) for value in values if value is not None])
 
 
 def shown(answers: tuple[str, ...]) -> str:

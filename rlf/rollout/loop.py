@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ from rlf.rollout.rollout import (
     RolloutLimits,
     TokenRecord,
     call_with_images,
-    describe_other_result,
     infrastructure_error,
     run_calls,
     version_changes,
@@ -207,7 +206,9 @@ class _Play:
             # never saw, so the trajectory is left out and not scored.
             for before, now in zip(turn.calls, records, strict=True) if replays else ():
                 if (before.result.outcome, before.result.text) != (now.result.outcome, now.result.text):
-                    self.error = describe_other_result(before, now)
+                    was, found = (f"{one.result.outcome} {one.result.text!r:.120}" for one in (before, now))
+                    again = f"tool {before.call.name!r}: called again for the trajectory's prefix"
+                    self.error = f"{again}: {found}; before: {was}"
                     return StopReason.INFRA_FAILURE
             if stop := await self._step_again(turn):
                 return stop
@@ -269,27 +270,29 @@ class _Play:
         self.record.act(sample.tokens, sample.logprobs)
         text = self.chat.decode(sample.tokens)
         parsed, repairs = self.handling.read(self.chat, text, truncated=sample.finish is Finish.LENGTH)
-        turn = Turn(
+        # Made of it again whenever more of the turn is known: half the time of a `replace`.
+        draft = partial(
+            Turn,
             start=start,
             end=len(self.record),
-            observation_end=len(self.record),
             text=text,
-            failures=parsed.failures,
+            failures=(failures := parsed.failures),
             sample_s=time.perf_counter() - started,
             repairs=repairs,
-            num_penalised=len(self.handling.failures_with(parsed, FailurePolicy.PENALISE)),
+            num_penalised=len(self.handling.failures_with(parsed, FailurePolicy.PENALISE)) if failures else 0,
             versions=tuple(version_changes(start, sample.versions)),
         )
         if self.contexts is None or not is_summary:
-            return await self._act_on(parsed, turn, sample)
+            return await self._act_on(parsed, draft, sample)
         # Whatever a summary holds, a call too, is text for the next context.
         self.contexts.summaries.append(len(self.turns))
-        self.turns.append(replace(turn, failures=(), repairs=(), num_penalised=0))
+        self.turns.append(draft(observation_end=len(self.record), failures=(), repairs=(), num_penalised=0))
         return StopReason.MAX_TURNS if len(self.turns) >= self.limits.max_turns else None
 
-    async def _act_on(self, parsed: ParsedTurn, turn: Turn, sample: Sample) -> StopReason | None:
+    async def _act_on(self, parsed: ParsedTurn, draft: partial[Turn], sample: Sample) -> StopReason | None:
         """Answers, or invokes the calls and feeds back what they return."""
         stop = self._stop_before_tools(parsed, sample)
+        turn = draft(observation_end=len(self.record))
         self.turns.append(turn)
         restore = None if self.disturbed is None else self.disturbed.restore
         records = [CallRecord(call if restore is None else restore(call), NOT_RUN) for call in parsed.calls]
@@ -305,8 +308,8 @@ class _Play:
                 await self._invoke(records)
         finally:
             if records:
-                turn = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started)
-                self.turns[-1] = turn
+                draft = partial(draft, calls=tuple(records), tools_s=time.perf_counter() - started)
+                self.turns[-1] = draft(observation_end=turn.end)
         self.error = infrastructure_error(records)
         if self.error is not None:
             stop = StopReason.INFRA_FAILURE
@@ -314,16 +317,17 @@ class _Play:
             stop = StopReason.INVALID_CALLS
         if self.world is not None and stop is not StopReason.INFRA_FAILURE:
             stop, step = await self._step_world(parsed, stop)
-            turn = replace(turn, world=step)
+            draft = partial(draft, world=step)
             # A reply takes the place of an observation: an answer has no results to feed back.
             if stop is None and step is not None and step.reply is not None:
-                stop = self._hear(step.reply, sample, turn.text)
-                self.turns[-1] = replace(turn, observation_end=len(self.record))
+                reply, closed = step.reply, self._is_closed(sample)
+                stop = self._feed(lambda note: self.chat.user_turn(reply + note, closed=closed, turn=turn.text))
+                self.turns[-1] = draft(observation_end=len(self.record))
                 return stop
         if stop is None:
             stop = await self._observe(parsed, records, sample, turn.text)
-        if turn.world is not None or len(self.record) != turn.observation_end:
-            self.turns[-1] = replace(turn, observation_end=len(self.record))
+        if self.world is not None or len(self.record) != turn.end:
+            self.turns[-1] = draft(observation_end=len(self.record))
         return stop
 
     async def _step_world(
@@ -342,11 +346,6 @@ class _Play:
         if stop is StopReason.ANSWERED and step.reply is not None:
             return (StopReason.MAX_TURNS if len(self.turns) >= self.limits.max_turns else None), step
         return stop, step
-
-    def _hear(self, reply: str, sample: Sample, text: str) -> StopReason | None:
-        """Feeds back what the world says to an answer, as the user's next words."""
-        closed = self._is_closed(sample)
-        return self._feed(lambda note: self.chat.user_turn(reply + note, closed=closed, turn=text))
 
     def _stop_before_tools(self, parsed: ParsedTurn, sample: Sample) -> StopReason | None:
         """Why the trajectory ends with this turn as it stands; None when its calls are to be run."""

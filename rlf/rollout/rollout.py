@@ -236,8 +236,10 @@ async def call_with_images(
     tools: ToolInvoker, call: ToolCall, images: Sequence[str], *, trajectory_id: str
 ) -> ToolResult:
     """Runs a call, with the trajectory's images where its tool takes them: what is recorded is what the model wrote."""
-    tool = next((one for one in tools.descriptions if one.name == call.name and one.images is not None), None)
-    if tool is None:
+    for tool in tools.descriptions:
+        if tool.name == call.name and tool.images is not None:
+            break
+    else:
         return await tools.invoke(call, trajectory_id=trajectory_id)
     if not images and not tool.takes_all:
         return ToolResult(Outcome.TOOL_ERROR, f"error: {call.name} works on an image, and there is none yet")
@@ -270,12 +272,6 @@ def with_observation(messages: Sequence[Message], observation: str | None) -> tu
     last = messages[-1]
     content = f"{last.content}\n\n{observation}" if last.content else observation
     return (*messages[:-1], replace(last, content=content))
-
-
-def describe_other_result(before: CallRecord, now: CallRecord) -> str:
-    """How a call of a prefix ended when it was made again."""
-    was, found = (f"{record.result.outcome} {record.result.text!r:.120}" for record in (before, now))
-    return f"tool {before.call.name!r}: called again for the trajectory's prefix: {found}; before: {was}"
 
 
 def version_changes(start: int, versions: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -121,7 +121,7 @@ class MissingRewardCause(NamedTuple):
 
 def counts(scored: Scored) -> bool:
     """Whether a trajectory can be learnt from: it has a reward and the policy sampled something."""
-    return scored.reward is not None and scored.trajectory.num_sampled > 0
+    return scored.reward is not None and True in scored.trajectory.action_mask
 
 
 def has_answered(scored: Scored) -> bool:

@@ -325,7 +325,8 @@ class Outages:
         return f"{seen} {self._patience_s:g} s (engine.outage_s)"
 
     def _service(self, cause: str) -> _Service:
-        return self._services.setdefault(cause, _Service())
+        found = self._services.get(cause)
+        return self._services.setdefault(cause, _Service()) if found is None else found
 
     def _note_failure(self, cause: str, at: float) -> None:
         service = self._service(cause)

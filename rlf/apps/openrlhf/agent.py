@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -167,7 +167,8 @@ class Agent:
         # On disk before the trajectory is returned: what a step was made from is known wherever the job stops.
         # No await before `join`: the samples of a row start in one tick of the loop, and their order there is what
         # numbers them, as OpenRLHF gives them none.
-        group = self._groups.setdefault(row.index, Group(self._spec.rollout.num_generations, parts.harness.reward))
+        if (group := self._groups.get(row.index)) is None:
+            group = self._groups[row.index] = Group(self._spec.rollout.num_generations, parts.harness.reward)
         sample, record = group.join(), None
         try:
             step = await group.step(parts.steps)
@@ -234,10 +235,14 @@ class Agent:
         self, parts: _Parts, policy: EnginePolicy, row: JobRow, sample: int, *, step: int | None, num_tries: int
     ) -> Scored:
         """Plays and scores one trajectory."""
-        rollout = self._rollout(row, sample, step, num_tries)
+        if row.purpose is Purpose.TRAIN:
+            rollout = training_rollout(row.task, row.index, sample, self._spec.seed, num_tries)
+        else:
+            rollout = evaluation_rollout(row.task, str(row.purpose), sample, self._spec.seed, step)
         sampler = self._sampler(policy, parts, row, sample)
         player = parts.harness.player(sampler, parts.sampling(row.purpose))
         scored_at = await parts.steps.step() - 1 if step is None else step
+        parts.spool.num_played += 1
         try:
             scored = await parts.harness.reward.score(await player.play(rollout), step=scored_at)
             # In a row, and not in all: a sampler that is gone breaks every trajectory, an odd row only its own.
@@ -246,6 +251,8 @@ class Agent:
             raise
         except Exception as fault:  # noqa: BLE001 - no trajectory may end the others of its group
             scored = self._broken(parts, rollout, fault)
+        finally:
+            parts.spool.num_played -= 1
         parts.stand_in = parts.stand_in or LeftOutTokens.of(scored.trajectory)
         return scored
 
@@ -271,12 +278,6 @@ class Agent:
         number = row.index * self._spec.rollout.num_generations + sample
         return OpeningCalls(policy, parts.harness.chat, tools, number)
 
-    def _rollout(self, row: JobRow, sample: int, step: int | None, num_tries: int) -> Rollout:
-        """The trajectory to make."""
-        if row.purpose is Purpose.TRAIN:
-            return training_rollout(row.task, row.index, sample, self._spec.seed, num_tries)
-        return evaluation_rollout(row.task, str(row.purpose), sample, self._spec.seed, step)
-
     def _broken(self, parts: _Parts, rollout: Rollout, fault: Exception) -> Scored:
         """The unscorable trajectory that stands for one that could not be played."""
         self._num_broken_in_a_row += 1
@@ -289,14 +290,16 @@ class Agent:
 
     async def _open(self, tokenizer: PreTrainedTokenizerBase, policy: EnginePolicy) -> _Parts:
         """The parts that all trajectories of this actor share, built by the first of them."""
-        # The lock is held while parts are built: trajectories start side by side, and tools are opened once.
-        async with self._opening:
-            if self._parts is None:
-                self._parts = await self._build(tokenizer)
-                policy.vision = self._parts.harness.chat.vision
-                await self._start_first_evaluation(self._parts, policy)
-            policy.vision = self._parts.harness.chat.vision
-            return self._parts
+        if self._parts is None:
+            # The lock is held while parts are built: trajectories start side by side, and tools are opened once.
+            async with self._opening:
+                if self._parts is None:
+                    parts = await self._build(tokenizer)
+                    policy.vision = parts.harness.chat.vision
+                    await self._start_first_evaluation(parts, policy)
+                    self._parts = parts
+        policy.vision = self._parts.harness.chat.vision
+        return self._parts
 
     async def _build(self, tokenizer: PreTrainedTokenizerBase) -> _Parts:
         # The spec with tools and a world that cannot end the actor, and with it the job.
@@ -339,13 +342,9 @@ class Agent:
             return
         if not await parts.steps.claim():
             return
-        rows = [
-            read_label(json.loads(line)["label"], self._folder) for line in self._evaluation.read_text().splitlines()
-        ]
-        parts.first_evaluation = asyncio.ensure_future(self._evaluate(parts, policy, rows))
-
-    async def _evaluate(self, parts: _Parts, policy: EnginePolicy, rows: Sequence[JobRow]) -> None:
-        await asyncio.gather(*(self._evaluate_row(parts, policy, row, step=0) for row in rows))
+        labels = (json.loads(line)["label"] for line in self._evaluation.read_text().splitlines())
+        playing = (self._evaluate_row(parts, policy, read_label(label, self._folder), step=0) for label in labels)
+        parts.first_evaluation = asyncio.gather(*playing)
 
 
 @dataclass(slots=True)
@@ -360,7 +359,7 @@ class _Parts:
     """Tokens of the first trajectory in which something was sampled, for those in which nothing was."""
     ahead: EvaluationAhead | None = None
     """Plays OpenRLHF's evaluations; None before the first."""
-    first_evaluation: asyncio.Future[None] | None = None
+    first_evaluation: asyncio.Future[list[Scored]] | None = None
     """Under way in this actor, or done; None when another one has it."""
 
     def sampling(self, purpose: Purpose) -> Sampling:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rlf.apps.openrlhf.argv import argv
@@ -90,6 +90,8 @@ def launch_script(plan: Plan, options: Sequence[str]) -> str:
     command = shlex.join(ENTRY)
     if address is not None:
         command = f"ray job submit --address={shlex.quote(address)} --working-dir=. -- {command}"
+    starts = [index for index, word in enumerate(options) if word.startswith("--")]
+    by_option = [options[start:end] for start, end in zip(starts, [*starts[1:], len(options)], strict=True)]
     lines = [
         "#!/usr/bin/env bash",
         f"# {plan.spec.name}: plan {plan.plan_hash}",
@@ -97,16 +99,9 @@ def launch_script(plan: Plan, options: Sequence[str]) -> str:
         'cd "$(dirname "$0")"',
         *(f': "${{{name}:?set it: a tool, a reward or a report reads it}}"' for name in secrets(plan)),
         *(f"export {name}={shlex.quote(value)}" for name, value in VARIABLES.items()),
-        " \\\n    ".join([f"exec {command}", *map(shlex.join, _by_option(options))]),
+        " \\\n    ".join([f"exec {command}", *map(shlex.join, by_option)]),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _by_option(options: Sequence[str]) -> Iterator[list[str]]:
-    """Each option with its values."""
-    starts = [index for index, word in enumerate(options) if word.startswith("--")]
-    for start, end in zip(starts, [*starts[1:], len(options)], strict=True):
-        yield list(options[start:end])
 
 
 def _write_rows(path: Path, rows: Iterable[JobRow]) -> None:

@@ -121,7 +121,8 @@ class _Models:
             yield _cut(f"{name}: bucket of gradients", _WEIGHT, ("B", min(_BUCKET, learnt[1])), 1)
         yield self._activations(name)
         if name == "policy":
-            yield self._logits()
+            n, v = self.tokens, self.shape.vocab_size
+            yield MemoryPart("policy: logits", f"{_LOGIT} N V", f"{_LOGIT} x {n:,} x {v:,}", _LOGIT * n * v)
             yield from self.mean()
 
     def mean(self) -> Iterator[MemoryPart]:
@@ -192,10 +193,6 @@ class _Models:
             values, formula = shape.num_layers * layer, "2 N L layer"
             numbers = f"2 x {n:,} x {shape.num_layers} x {layer:,}"
         return MemoryPart(f"{name}: activations", f"{formula}, layer = 6 H + 5 Q + 4 K + 4 F", numbers, 2 * n * values)
-
-    def _logits(self) -> MemoryPart:
-        n, v = self.tokens, self.shape.vocab_size
-        return MemoryPart("policy: logits", f"{_LOGIT} N V", f"{_LOGIT} x {n:,} x {v:,}", _LOGIT * n * v)
 
 
 def _cut(name: str, size_bytes: int, weights: tuple[str, int], count: int, over: str = "GPUs") -> MemoryPart:

@@ -95,11 +95,6 @@ def _has_experts(spec: RunSpec) -> bool:
     return config is None or any("expert" in key for key in text)
 
 
-def _is_reported(spec: RunSpec) -> bool:
-    engine = openrlhf_settings(spec)
-    return engine.wandb is not None or engine.tensorboard
-
-
 _CRITIC = (
     lambda spec: spec.train.algorithm.needs_critic,
     "the algorithm trains no critic. Write `train.algorithm: gae`, or remove it",
@@ -138,7 +133,7 @@ EFFECTS: Mapping[str, tuple[Callable[[RunSpec], bool], str]] = {
         "models that share a GPU hand weights over in its memory. Write `engine.colocate: none`, or remove it",
     ),
     "logger.logging_steps": (
-        _is_reported,
+        lambda spec: openrlhf_settings(spec).wandb is not None or openrlhf_settings(spec).tensorboard,
         "nothing is reported beside the lineage. Write `engine.tensorboard: true` or `engine.wandb`, or remove it",
     ),
 }

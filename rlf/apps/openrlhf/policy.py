@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -84,33 +84,30 @@ class EnginePolicy:
             # A policy that sees samples no tokens behind which vLLM and the trainer look for an image.
             **({} if self.vision is None else {"logit_bias": dict.fromkeys(self.vision.never_sampled, -100.0)}),
         )
-        output = await self._engine.generate(list(request.tokens), params, await self._load_images(request))
+        images = await self._load_images(request) if request.images else None
+        output = await self._engine.generate(list(request.tokens), params, images)
         if output is None or not output.outputs:
             raise SamplerError(f"the sampler gave no output for trajectory {request.trajectory_id}")
         return self._read(output.outputs[0], request)
 
-    async def _load_images(self, request: SampleRequest) -> dict[str, Any] | None:
-        if not request.images:
-            return None
+    async def _load_images(self, request: SampleRequest) -> dict[str, Any]:
         assert self.vision is not None, f"trajectory {request.trajectory_id} has images and nothing reads them"
         await self.vision.prepare(request.images)
         return {"image": [self.vision.prepare_image(reference).image for reference in request.images]}
 
     def _read(self, completion: Any, request: SampleRequest) -> Sample:
-        tokens = [int(token) for token in completion.token_ids]
+        tokens = list(map(int, completion.token_ids))
         if completion.finish_reason not in ("stop", "length") or not tokens:
             raise SamplerError(
                 f"the sampler ended a turn of trajectory {request.trajectory_id} with {completion.finish_reason!r} "
                 f"after {len(tokens)} tokens"
             )
         finish = Finish.STOP if completion.finish_reason == "stop" else Finish.LENGTH
-        return Sample(tokens, self._logprobs(completion, tokens, request.sampling.temperature), finish)
-
-    def _logprobs(self, completion: Any, tokens: list[int], temperature: float) -> list[float]:
-        """Per token; NaN where vLLM was not asked or its number is of another temperature than what was sampled."""
-        if not self._wants_logprobs or (not self._logprobs_processed and temperature != 1.0):
-            return [math.nan] * len(tokens)
-        return [float(entry[token].logprob) for token, entry in zip(tokens, completion.logprobs, strict=True)]
+        # NaN where vLLM was not asked, or its numbers are of another temperature than what was sampled.
+        logprobs = [math.nan] * len(tokens)
+        if self._wants_logprobs and (self._logprobs_processed or request.sampling.temperature == 1.0):
+            logprobs = [float(entry[token].logprob) for token, entry in zip(tokens, completion.logprobs, strict=True)]
+        return Sample(tokens, logprobs, finish)
 
 
 # Adapters on their way to vLLM, which is sent every weight by PEFT's name and knows only those of the plain model.
@@ -258,8 +255,9 @@ def evaluation_response(scored: Scored, reward: RewardFunction, params: Any) -> 
 def _response(scored: Scored, value: float, reward: RewardFunction, params: Any) -> dict[str, Any]:
     trajectory = scored.trajectory
     ranges = trajectory.action_ranges
-    num_actions = sum(end - start for start, end in ranges)
-    assert num_actions == trajectory.num_sampled, f"{num_actions} in {ranges} of {trajectory.id}"
+    num_actions, num_sampled = sum([end - start for start, end in ranges]), trajectory.num_sampled
+    assert num_actions == num_sampled, f"{num_actions} in {ranges} of {trajectory.id}"
+    values = {score.term: score.value for score in scored.scores}
     return {
         "observation_tokens": list(trajectory.tokens),
         "action_ranges": ranges,
@@ -267,18 +265,12 @@ def _response(scored: Scored, value: float, reward: RewardFunction, params: Any)
         "reward": value,
         "scores": value,
         "truncated": trajectory.stop is StopReason.LENGTH,
-        "extra_logs": _logs(scored, reward),
-    }
-
-
-def _logs(scored: Scored, reward: RewardFunction) -> Mapping[str, float]:
-    """Numbers for OpenRLHF's own loggers; the same keys for every trajectory, which it insists on."""
-    values = {score.term: score.value for score in scored.scores}
-    return {
-        **{f"reward/{term.name}": float(values.get(term.name) or 0.0) for term in reward.terms},
-        "success": float(scored.success or 0.0),
-        "unscorable": float(scored.reward is None),
-        "turns": float(len(scored.trajectory.turns)),
-        "tool_calls": float(len(scored.trajectory.calls)),
-        "sampled_tokens": float(scored.trajectory.num_sampled),
+        "extra_logs": {  # for OpenRLHF's own loggers: the same keys for every trajectory, which it insists on
+            **{f"reward/{term.name}": float(values.get(term.name) or 0.0) for term in reward.terms},
+            "success": float(scored.success or 0.0),
+            "unscorable": float(scored.reward is None),
+            "turns": float(len(trajectory.turns)),
+            "tool_calls": float(len(trajectory.calls)),
+            "sampled_tokens": float(num_sampled),
+        },
     }

@@ -64,7 +64,9 @@ async def local_ray(
     """
     remove_leftovers()
     temporary = Path(tempfile.mkdtemp(prefix=_PREFIX))  # short: sockets below it have paths of at most 107 bytes
-    port = _free_port()
+    with socket.socket() as probe:  # a free one
+        probe.bind((_LOOPBACK, 0))
+        port = probe.getsockname()[1]
     options = {"num-gpus": place.num_gpus, "num-cpus": place.num_cpus, "object-store-memory": place.object_store_bytes}
     command = [
         *(
@@ -128,13 +130,6 @@ async def _started(process: asyncio.subprocess.Process, log: Path) -> None:
                 f"Its whole output: {log}"
             )
         await asyncio.sleep(_POLL_S)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 _LOOK_S = 1.0

@@ -147,8 +147,13 @@ class OpeningCalls:
         """Opens the trajectory with a number: an even one has a call, of which tool the number says."""
         self._policy = policy
         self._chat = chat
-        by_number = zip_longest(*(_prepare_calls(tool) for tool in tools if not tool.hidden))
-        calls = [call for each in by_number for call in each if call is not None]  # the first of each tool first
+        # Those of a tool's own tests; without tests, one made from its schema. The first of each tool first.
+        of_each = [
+            [ToolCall(tool.name, test.arguments) for test in tool.tests] or [example_call(tool.description_for_model)]
+            for tool in tools
+            if not tool.hidden
+        ]
+        calls = [call for by_number in zip_longest(*of_each) for call in by_number if call is not None]
         self._call = calls[number // 2 % len(calls)] if calls and number % 2 == 0 else None
 
     def open(self, trajectory_ids: Sequence[str]) -> None:
@@ -169,12 +174,6 @@ class OpeningCalls:
         finish = Finish.STOP if len(tokens) <= request.max_tokens else Finish.LENGTH
         tokens = tokens[: request.max_tokens]
         return Sample(tokens, [_LOGPROB] * len(tokens), finish)
-
-
-def _prepare_calls(tool: ToolDeclaration) -> list[ToolCall]:
-    """The calls of a tool's own tests; without tests, one made from its schema."""
-    tests = [ToolCall(tool.name, test.arguments) for test in tool.tests]
-    return tests or [example_call(tool.description_for_model)]
 
 
 # Changes of a spec for a rehearsal, as overrides that a person could type, each with its reason.

@@ -277,6 +277,8 @@ class Layout:
         num_ranks = max(1, engine.actor.total // engine.ring_attention)
         batch = train.prompts_per_step * rollout.num_generations // train.mini_batches
         longest = rollout.max_total_tokens
+        of_rank = max(1, batch // num_ranks)
+        most = min(of_rank, train.micro_batch_tokens // longest)
         memory = engine.vllm.gpu_memory
         fills = max(1, engine.actor.total // engine.vllm.tensor_parallel) if all_share else 1
         return cls(
@@ -290,7 +292,7 @@ class Layout:
             sleep=all_share if engine.sleep is None else engine.sleep,
             num_ranks=num_ranks,
             batch=batch,
-            micro_batch=_largest_divisor(max(1, batch // num_ranks), train.micro_batch_tokens // longest),
+            micro_batch=next((n for n in range(most, 1, -1) if of_rank % n == 0), 1),
             micro_batch_tokens=-(-max(train.micro_batch_tokens, longest) // engine.ring_attention),
         )
 
@@ -306,11 +308,6 @@ class Layout:
         ref = 0 if self.ref is None or engine.colocate is not Colocate.NONE else self.ref.total
         critic = 0 if self.critic is None or engine.colocate is Colocate.TRAINED else self.critic.total
         return self.actor.total + ref + critic + self.vllm_gpus
-
-
-def _largest_divisor(number: int, most: int) -> int:
-    """The largest divisor of a number that is at most `most`, or 1."""
-    return next((n for n in range(min(number, most), 1, -1) if number % n == 0), 1)
 
 
 VERSION = "0.11.2"

@@ -69,7 +69,8 @@ class Group:
         self._num_left = 0
         self._scored: list[Scored] = []
         self._over = asyncio.Event()
-        self._step: asyncio.Future[int] | None = None
+        self._step: int | None = None
+        self._asking = asyncio.Lock()
 
     def join(self) -> int:
         """The position of the next sample."""
@@ -83,14 +84,17 @@ class Group:
             self._scored.append(scored)
         if self._num_left == self._size:
             if self._reward is not None and self._scored and self._step is not None:
-                self._scored = self._reward.settle(self._scored, step=self._step.result())
+                self._scored = self._reward.settle(self._scored, step=self._step)
             self._over.set()
         return self._num_left == self._size
 
     async def step(self, steps: StepCount) -> int:
         """The step that the row is for, asked once: no later one is drawn while its group is incomplete."""
-        self._step = self._step or asyncio.ensure_future(steps.step())
-        return self._step.result() if self._step.done() else await asyncio.shield(self._step)
+        if self._step is None:
+            async with self._asking:
+                if self._step is None:
+                    self._step = await steps.step()
+        return self._step
 
     async def settled(self, trajectory_id: str) -> Scored:
         """A sample that has left, as it counts in the whole group; returns when every sample has left."""

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 _FULL_BYTES = 512 * 1024
 """Size from which on a file is followed by another."""
-_PAUSE_S = 0.02
-"""Time between two writes, in which records gather: a sync costs more CPU than a record, and so does every switch
-between the event loop and the thread that writes.
+_GATHER_S = 0.1
+"""Time in which records gather before they are written, while others are still played: a sync costs more CPU than a
+record, and so does every switch between the event loop and the thread that writes.
 """
 
 
@@ -62,6 +62,9 @@ class SpoolWriter:
         self._waiting: list[tuple[Line, asyncio.Future[int]]] = []
         """Each with the size by which it is written."""
         self._writing: asyncio.Task[None] | None = None
+        self._all_wait = asyncio.Event()
+        self.num_played = 0
+        """Trajectories that are played now, which the agent counts: where there is none, nothing more gathers."""
 
     @property
     def path(self) -> Path:
@@ -88,10 +91,13 @@ class SpoolWriter:
         self._waiting.append((line, done))
         if self._writing is None:
             self._writing = loop.create_task(self._write_all())
+        if not self.num_played:
+            self._all_wait.set()
         return done
 
     async def close(self) -> None:
         """Ends the writer once all is written."""
+        self._all_wait.set()
         if self._writing is not None:
             await self._writing
         if self._sender is not None:
@@ -103,6 +109,10 @@ class SpoolWriter:
         """Writes what waits, until nothing does."""
         loop = asyncio.get_running_loop()
         while self._waiting:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GATHER_S):
+                    await self._all_wait.wait()
+            self._all_wait.clear()
             batch, self._waiting = self._waiting, []
             try:
                 fault = await loop.run_in_executor(self._thread, self._write, [line for line, _ in batch])
@@ -117,7 +127,6 @@ class SpoolWriter:
                     done.set_result(self._size)
                 else:
                     done.set_exception(fault)
-            await asyncio.sleep(_PAUSE_S)
         self._writing = None
 
     def _write(self, lines: list[Line]) -> Exception | None:

@@ -22,7 +22,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -32,7 +32,8 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import zstandard
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic import ConfigDict, TypeAdapter
+from pydantic_core import PydanticSerializationError
 
 from rlf.apps.openrlhf.dataset import Purpose
 from rlf.core.errors import RunError
@@ -63,6 +64,7 @@ _LEFT_OUT: Any = {
     }
 }
 """Numbers, which follow, and images of results: the lineage keeps none."""
+_NUMBERS_OUT: Any = {"scored": {"trajectory": {*NUMBERS, "images"}}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +108,37 @@ def to_frame(line: Line, redactor: Redactor) -> bytes:
     head = [VERSION, record.purpose, record.row, record.sample, record.step, record.time, record.again]
     numbers = [
         array("i", trajectory.tokens).tobytes(),
-        bytes(map(bool, trajectory.action_mask)),
+        bytes(trajectory.action_mask),
         array("d", trajectory.rollout_logprobs).tobytes(),
     ]
-    scored = write(record.scored, without=_LEFT_OUT)
-    text = _dump_json({"head": head, "num_tokens": len(trajectory.tokens), "scored": scored}, redactor)
-    return _frame(text, numbers)
+    return _frame(_dump_json(_Text(head, len(trajectory.tokens), record.scored), redactor), numbers)
 
 
-def _dump_json(values: dict[str, Any], redactor: Redactor) -> bytes:
-    """The result of `redactor.json`, in a third of its time where there is no secret and all is plain."""
-    try:
-        text = to_json(values, inf_nan_mode="constants")
-    except PydanticSerializationError:
-        return redactor.json(values).encode()
-    return redactor.json(values).encode() if redactor.finds(text.decode()) else text
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The JSON of a record."""
+
+    head: list[Any]
+    num_tokens: int
+    scored: Scored
+    __pydantic_config__ = ConfigDict(ser_json_inf_nan="constants")
+
+
+def _dump_json(values: _Text, redactor: Redactor) -> bytes:
+    """The result of `redactor.json`, in a sixth of its time where there is no secret and all is plain."""
+    # What holds images, also inside of an agent's call, is left to `write`.
+    if not any(record.result.inner or record.result.images for record in values.scored.trajectory.calls):
+        with suppress(PydanticSerializationError):
+            text = _text_adapter().dump_json(values, exclude=_NUMBERS_OUT, exclude_defaults=True)
+            if not redactor.finds(text.decode()):
+                return text
+    scored = write(values.scored, without=_LEFT_OUT)
+    return redactor.json({"head": values.head, "num_tokens": values.num_tokens, "scored": scored}).encode()
+
+
+@cache
+def _text_adapter() -> TypeAdapter[_Text]:
+    return TypeAdapter(_Text)
 
 
 def _frame(text: bytes, numbers: Sequence[bytes]) -> bytes:

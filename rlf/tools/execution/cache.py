@@ -27,6 +27,7 @@ from rlf.types.written import VERSION, read, write
 
 MAX_RESULTS = 20_000
 """Results kept; beyond that the oldest goes."""
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 class CacheKey(NamedTuple):
@@ -41,7 +42,7 @@ class CacheKey(NamedTuple):
 def canonical(arguments: Mapping[str, Any]) -> str | None:
     """The same text for the same arguments in any order; None when they have no canonical JSON (NaN)."""
     try:
-        return json.dumps(arguments, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _encode(arguments)
     except (ValueError, TypeError, RecursionError):
         return None
 

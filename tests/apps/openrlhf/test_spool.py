@@ -43,6 +43,9 @@ from rlf.lineage.rows import encode_whole
 from rlf.types import (
     Attempt,
     CallRecord,
+    Image,
+    InnerCall,
+    InnerTurn,
     Message,
     Notice,
     Outcome,
@@ -335,23 +338,44 @@ def test_spans_are_whole_frames_and_all_of_them(tmp_path):
     assert 1 < len(spans) < 9
 
 
-def test_records_that_come_one_after_the_other_share_a_sync_and_the_first_waits_for_none(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("gather_s", "num_played"), [(3600.0, 0), (0.1, 1)])
+def test_records_gather_for_a_while_and_only_while_others_are_played(tmp_path, monkeypatch, gather_s, num_played):
     syncs = []
     monkeypatch.setattr("rlf.apps.openrlhf.spool.os.fsync", syncs.append)
-    monkeypatch.setattr("rlf.apps.openrlhf.spool._PAUSE_S", 0.2)
+    monkeypatch.setattr("rlf.apps.openrlhf.spool._GATHER_S", gather_s)
 
     async def run():
         writer = SpoolWriter(tmp_path)
-        await asyncio.wait_for(writer.append(record(0)), timeout=0.15)
-        later = [asyncio.ensure_future(writer.append(record(number))) for number in (1, 2)]
+        writer.num_played = 2
+        first = asyncio.ensure_future(writer.append(record(0)))
         await asyncio.sleep(0.01)
+        assert not first.done()
+        writer.num_played = num_played
+        await asyncio.gather(first, writer.append(record(1)))
+        assert len(syncs) == 1
+        writer.num_played = 1
         writer.tell(Notice("info", "three", {}))
-        await asyncio.gather(*later)
         await writer.close()
 
     asyncio.run(run())
-    assert len(syncs) == 2
-    assert len(SpoolReader(tmp_path).read()) == 4
+    assert len(SpoolReader(tmp_path).read()) == 3
+
+
+def test_images_are_written_only_where_an_agents_own_calls_have_them():
+    image = Image(b"\x89PNG plain text", "image/png")
+    inner = InnerTurn(
+        "seen", calls=(InnerCall("a", ToolCall("look", {}), ToolResult(Outcome.OK, "", images=(image,))),)
+    )
+    for text in ("readable", "\ud800"):
+        made = record(text=text)
+        turn = made.scored.trajectory.turns[0]
+        result = replace(turn.calls[0].result, images=(image,), inner=(inner,))
+        turn = replace(turn, calls=(replace(turn.calls[0], result=result),))
+        trajectory = replace(made.scored.trajectory, turns=(turn,), images=("a.png",))
+        frame = to_frame(replace(made, scored=replace(made.scored, trajectory=trajectory)), Redactor({}))
+        ((found, _),) = read_frames(frame)
+        result = found.scored.trajectory.calls[0].result
+        assert result.inner == (inner,) and not result.images and not found.scored.trajectory.images
 
 
 def test_a_file_goes_once_another_follows_it_and_its_steps_are_recorded(tmp_path, monkeypatch):
