@@ -161,7 +161,8 @@ def write_search(folder: Path, name: str, target: dict[str, Any] | None, mcp: st
 
 def list_specs(folder: Path, port: int, mcp: str) -> dict[str, list[str]]:
     """Arguments of `rlf chaos` by name."""
-    subprocess.run([sys.executable, "-m", "rlf", "init", "judged", "--template", "judge"], cwd=folder, check=True)
+    init = [sys.executable, "-m", "rlf", "init", "judged", "--template", "judge"]
+    subprocess.run(init, cwd=folder, stdout=subprocess.DEVNULL, check=True)
     asked = {"endpoints": [{"url": f"http://127.0.0.1:{port}/model/v1", "model": "m"}], "prompt": "{{ query }}"}
     searches = {
         "by_http": write_spec(folder, port),
@@ -198,12 +199,12 @@ def try_specs(server: Server, wanted: list[str], faults: str) -> None:
                 if wanted and name not in wanted:
                     continue
                 command = [sys.executable, "-m", "rlf", "chaos", *arguments, *LEAST, "--only", faults, "--json"]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # it notes each verdict
                 ordeals = json.loads(done.stdout or "{}").get("data", {}).get("ordeals", ())
                 for one in ordeals:
                     words = "; ".join(one["broken"]) or one["why"]
                     print(f"{name}: {one['fault']}: {one['verdict']}" + (f" ({words})" if words else ""), flush=True)
-                print(f"{name}: exit code {done.returncode} {'' if ordeals else done.stderr[-400:]}", flush=True)
+                print(f"{name}: exit code {done.returncode}", flush=True)
         finally:
             mcp.terminate()
 

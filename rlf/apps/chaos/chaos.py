@@ -40,6 +40,8 @@ _MARK = "RLF_CHAOS"
 """The variable by which the processes of a run are known."""
 _LEAST_S, _TIMES = 60.0, 10.0
 """Time that a run under a fault may take: as many times that of the one without, and at least so long."""
+_HANGS_S = 600.0
+"""The least where servers do not answer: a judge may have two minutes for each request, as its spec says."""
 _LONGEST_S = 3600.0
 _END_S = 10.0
 """Time in which the processes of a run that is over have to be gone."""
@@ -152,8 +154,9 @@ def chaos(
         original = plain.run_id if is_exact else None
 
         def attempt(faults: Sequence[Fault]) -> Ordeal:
+            most_s = max(limit_s, _HANGS_S) if any(fault.name == "service hangs" for fault in faults) else limit_s
             for share in _WHEN:
-                found = _try(faults, command, runs, limit_s, original, share * plain.rollouts_s)
+                found = _try(faults, command, runs, most_s, original, share * plain.rollouts_s)
                 if found.num_cut != 0 or found.verdict is Verdict.LOST:
                     break
             note(f"{found.fault}: {found.verdict}" + (f" ({found.why})" if found.why else ""))

@@ -207,8 +207,7 @@ def forecast(
     names = [spec.model.path] if endpoint is None else []
     done = evaluate(names, asked, endpoint=endpoint, runs_folder=runs_folder, command=command, show=watch)
     if not played:  # where none could be scored, they say why
-        why = done.reason or done.status
-        end = RunError(f"forecast: the groups were not played to their end: {why}. Run it again.")
+        end = RunError(f"forecast: the groups were not played to their end: {done.reason or done.status}. Try again.")
         end.exit_code = 130 if done.status is RunStatus.INTERRUPTED else end.exit_code
         raise end
     found = read_forecast(
