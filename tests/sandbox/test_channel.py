@@ -8,7 +8,7 @@ import tracemalloc
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.processes.channel import Channel
@@ -51,8 +51,13 @@ def played(play):
     return asyncio.run(main())
 
 
+WORDS = st.text(max_size=4)
+"""Of which eight with their values are within the bounds, however they are written."""
+
+
+@settings(max_examples=30)  # each has a loop of its own
 @given(
-    st.dictionaries(st.text(), st.text() | st.integers() | st.booleans()),
+    st.dictionaries(WORDS, WORDS | st.integers(-(2**63), 2**63) | st.booleans(), max_size=8),
     st.lists(st.binary(max_size=50), max_size=5),
     st.lists(st.integers(1, 40), min_size=1),
 )
