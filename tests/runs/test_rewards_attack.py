@@ -61,9 +61,9 @@ def own_rows(folder: Path, rewards: str, answers: Mapping[str, str | None]) -> P
     return path
 
 
-def attacked(folder: Path, rewards: str, *, seconds: float = 0.0) -> Attack:
+def attacked(folder: Path, rewards: str, *, seconds: float = 0.0, num_questions: int = 3) -> Attack:
     spec = rescoring_spec([spec_file(folder, rewards)], [])
-    return asyncio.run(attack(spec, num_questions=3, seconds=seconds, step=1))
+    return asyncio.run(attack(spec, num_questions=num_questions, seconds=seconds, step=1))
 
 
 def hacks(found: Attack) -> set[str]:
@@ -166,7 +166,7 @@ def test_no_shipped_spec_pays_for_what_is_not_skill() -> None:
     by_reward = {repr(spec.rewards): name for name, spec in reversed(local.items())}
     assert len(by_reward) >= 5
     for name in by_reward.values():
-        found = asyncio.run(attack(specs[name], num_questions=2, seconds=0.5, step=1))
+        found = asyncio.run(attack(specs[name], num_questions=2, seconds=0.2, step=1))
         assert found.gold is not None and found.gold.reward is not None and found.gold.reward >= 1, name
         assert [hack.shape.words for hack in found.hacks] == [], name
         assert not found.nothing_beats_trying, name
@@ -175,7 +175,9 @@ def test_no_shipped_spec_pays_for_what_is_not_skill() -> None:
 @pytest.mark.parametrize("name", REWARDS_ALONE)
 def test_no_shipped_reward_file_that_decides_alone_pays_for_what_is_not_skill(tmp_path: Path, name: str) -> None:
     success = "success: {term: rl_factory_search, at_least: 0.9}\n" if name == "rl_factory_search" else ""
-    found = attacked(tmp_path, f"  - {{use: {REPOSITORY}/reward_specs/{name}.yaml}}\n{success}", seconds=0.5)
+    found = attacked(
+        tmp_path, f"  - {{use: {REPOSITORY}/reward_specs/{name}.yaml}}\n{success}", seconds=0.2, num_questions=2
+    )
     assert found.gold is not None and found.gold.reward is not None and found.gold.reward >= 1
     assert [hack.shape.words for hack in found.hacks] == []
 
