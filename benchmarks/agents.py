@@ -10,9 +10,9 @@ process with aiohttp and with the `openai` SDK, the CPU of a server that does no
 (HTTP alone), and the same script through rlf's own loop. Medians of three rounds.
 
 With `--steps`: the steps of `rlf run` on the built-in questions, by rlf's loop and by the guide's agent, on aiohttp or
-with `--sdk` on the `openai` SDK, which `callable` runs in rlf's process. Medians of their time, and all CPU of both
-processes. `--layers`: the model has so many, of which those after its own three do nothing at first: it answers as
-before, and a turn costs what it costs a larger model.
+with `--sdk` on the `openai` SDK, which `callable` runs in rlf's process. Medians of their time,
+the shortest, and the CPU of a step, all processes together. `--layers`: the model has so many, of which those after its
+own three do nothing at first: it answers as before, and a turn costs what it costs a larger model.
 
 With `--equal`: so many steps of `specs/search.yaml` under `schedule: invariant`, by rlf's loop and by `ask_by_sdk`, an
 agent of 30 lines on the `openai` SDK. Prints how many trajectories are equal, bit for bit, and how the losses differ.
@@ -308,16 +308,22 @@ def compare_steps(steps: int, num_layers: int | None, own: Sequence[str]) -> Non
             Path(folder, block["name"]).write_text(block["text"], encoding="utf-8")
         tool = GUIDE.parents[2] / "tool_specs/search.yaml"
         loop = ["rollout.agent=null", f"tools=[{tool}]", "rollout.max_turns=4"]
-        for name, keys in (("loop", loop), ("agent", own), ("loop", loop), ("agent", own)):
+
+        def run(keys: Sequence[str], num: int) -> float:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            command = [sys.executable, "-c", PROGRAM, "run", "agent.yaml", f"train.steps={steps}", "eval=null"]
+            command = [sys.executable, "-c", PROGRAM, "run", "agent.yaml", f"train.steps={num}", "eval=null"]
             subprocess.run([*command, "~data.eval", *model, *keys], cwd=folder, check=True, capture_output=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+        start_s = {name: run(keys, 1) for name, keys in (("loop", loop), ("agent", own))}
+        for name, keys in (("loop", loop), ("agent", own), ("loop", loop), ("agent", own)):
+            cpu_s = (run(keys, steps) - start_s[name]) / (steps - 1)  # without what precedes the first step
             with open_reader(Path(folder, "runs")) as reader:
                 run_id = reader.get_run("latest").record.id
                 times = [step.metrics["time/step_s"] for step in reader.steps(run_id)]
-            cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            print(f"{name:6} {median(times):.2f} s a step, {cpu_s:.1f} s of CPU with the start")
+            shown = f"{median(times):.2f} s a step, the shortest {min(times):.2f} s"
+            print(f"{name:6} {shown}, {cpu_s:.2f} s of CPU", flush=True)
 
 
 def main() -> None:

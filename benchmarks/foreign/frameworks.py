@@ -1,12 +1,13 @@
 """Trains a built-in model by agents on frameworks, unchanged but for their address, and prints what came of each.
 
     python benchmarks/foreign/frameworks.py [NAME]... [--model PATH] [--steps 10] [--set KEY=VALUE]...
-        [--burners 4] [--fresh]
+        [--starve 0.03 [--hasty]]
 
 `FRAMEWORKS` is a Python that has openai-agents, langchain-openai, langgraph, pydantic-ai-slim[openai],
 smolagents[openai], anthropic, aiohttp and numpy; `--setup` makes one. Each agent is a service in a process of its own.
-Trajectories that are left out of the loss are counted by what their client's errors say. `--burners` starts so many
-processes beside that do nothing but compute; `--fresh` gives each trajectory an HTTP client of its own.
+Trajectories that are left out of the loss are counted by what their client's errors say. With `--starve` the
+agents' process runs such a share of the time, as on a machine that is far too busy; with `--hasty` its clients give a
+connection up after 5 s, as they do by themselves.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ import json
 import os
 import re
 import resource
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,17 +71,34 @@ def calculator(expression: str) -> str:
     return found(expression)
 
 
+@cache
 def http(kind: str = "DefaultAsyncHttpxClient") -> Any:
     """The HTTP client of all trajectories: each new one reads the machine's certificates."""
-    return make_client.__wrapped__(kind) if "FRESH" in os.environ else make_client(kind)
-
-
-@cache
-def make_client(kind: str) -> Any:
-    """One of the SDK's."""
     import openai
 
-    return getattr(openai, kind)()
+    return getattr(openai, kind)(**({} if "HASTY" in os.environ else {"timeout": 600}))
+
+
+@contextlib.contextmanager
+def starving(process: subprocess.Popen, share: float) -> Iterator[None]:
+    """A process that runs a share of the time."""
+    over = threading.Event()
+
+    def starve() -> None:
+        while not over.wait(share / 2):
+            process.send_signal(signal.SIGSTOP)
+            over.wait((1 - share) / 2)
+            process.send_signal(signal.SIGCONT)
+
+    thread = threading.Thread(target=starve)
+    if share < 1:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if share < 1:
+            thread.join()
 
 
 def describe(error: BaseException | None) -> str:
@@ -248,8 +269,7 @@ def measure(name: str, arguments: argparse.Namespace, python: str) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | ({"FRESH": "1"} if arguments.fresh else {})
-    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.burners)]
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | ({"HASTY": "1"} if arguments.hasty else {})
     service = subprocess.Popen([python, str(HERE), "--serve", name, str(port)], env=env, stderr=subprocess.DEVNULL)
     program = "import sys; from rlf.cli.start import main; sys.argv[0] = 'rlf'; main()"
     made = spec(port, arguments.model, arguments.steps, arguments.max_tokens)
@@ -269,9 +289,9 @@ def measure(name: str, arguments: argparse.Namespace, python: str) -> None:
             if not arguments.steps:
                 return
             before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-            ran = subprocess.run(
-                [*rlf, "run", "agent.yaml", "--json", *arguments.set], cwd=folder, capture_output=True, text=True
-            )
+            run = [*rlf, "run", "agent.yaml", "--json", *arguments.set]
+            with starving(service, arguments.starve):
+                ran = subprocess.run(run, cwd=folder, capture_output=True, text=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             spent, wall = (
                 after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
@@ -281,9 +301,6 @@ def measure(name: str, arguments: argparse.Namespace, python: str) -> None:
             print(f"{name}: {wall:.0f} s, CPU {spent:.0f} s of rlf,", said, flush=True)
             print(f"{name}: trajectories left out", json.dumps(count_left_out(folder), indent=1), flush=True)
     finally:
-        for burner in burners:
-            burner.kill()
-            burner.wait()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         service.terminate()
         service.wait()
@@ -300,8 +317,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10, help="0: the certificate alone")
     parser.add_argument("--set", nargs="*", default=[], help="other keys of the spec")
     parser.add_argument("--keep", help="a folder for the runs")
-    parser.add_argument("--burners", type=int, default=0)
-    parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--starve", type=float, default=1.0)
+    parser.add_argument("--hasty", action="store_true")
     parser.add_argument("--setup", action="store_true")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
