@@ -152,7 +152,13 @@ LEAST = ["train.prompts_per_step=2", "rollout.num_generations=4"]
 def write_search(folder: Path, name: str, target: dict[str, Any] | None, mcp: str) -> Path:
     """The built-in search whose tool asks something else; without a target, an MCP server."""
     spec = read_search()
-    tool = {"use": spec["tools"][0], "target": target, "limits": {"timeout_s": 5, "retries": 2}, "idempotent": True}
+    tool = {
+        "use": spec["tools"][0],
+        "target": target,
+        "cache": None,
+        "limits": {"timeout_s": 5, "retries": 2},
+        "idempotent": True,
+    }
     spec["tools"][0] = {"mcp": {"url": mcp}, "limits": tool["limits"], "idempotent": True} if target is None else tool
     path = folder / f"{name}.yaml"
     path.write_text(json.dumps(spec), encoding="utf-8")
