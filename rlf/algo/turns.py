@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rlf.algo.estimator import AdvantageInput, TurnRewards
 
 
-def normalize(values_B: Tensor, group_B: Tensor, *, std_norm: bool = True) -> Tensor:
+def normalize_over_group(values_B: Tensor, group_B: Tensor, *, std_norm: bool = True) -> Tensor:
     """`(x - mean(x)) / (std(x) + 1e-9)` over each row's group; without `std_norm` not divided."""
     deviation_B = group_deviation(values_B, group_B)
     return deviation_B / (group_std(values_B, group_B) + 1e-9) if std_norm else deviation_B
@@ -22,7 +22,7 @@ def normalize(values_B: Tensor, group_B: Tensor, *, std_norm: bool = True) -> Te
 def normal_returns(
     turns: TurnRewards, key_BK: Tensor, gamma: float, *, with_outcome: bool, std_norm: bool = True
 ) -> Tensor:
-    """`normalize` of the returns to go of turns, over all turns of equal keys, as [B, K]; 0 where there is no turn.
+    """Returns to go of turns, normalized over all turns of equal keys, as [B, K]; 0 where there is no turn.
 
     G_ik = sum_{l >= k} gamma^(l-k) r_il, with the outcome, if `with_outcome`, in the reward of the last turn.
     """
@@ -33,7 +33,7 @@ def normal_returns(
         rewards_BK = rewards_BK.scatter_add(1, last_B1, turns.outcome_B.to(rewards_BK.dtype).unsqueeze(1))
     to_go_BK = discounted_sum(rewards_BK, gamma)
     normal_BK = rewards_BK.new_zeros(rewards_BK.shape)
-    normal_BK[is_there_BK] = normalize(to_go_BK[is_there_BK], key_BK[is_there_BK], std_norm=std_norm)
+    normal_BK[is_there_BK] = normalize_over_group(to_go_BK[is_there_BK], key_BK[is_there_BK], std_norm=std_norm)
     return normal_BK
 
 

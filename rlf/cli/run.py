@@ -309,7 +309,7 @@ def resume(
     """
     from rlf.runs import start, sweeps
 
-    if sweeps.is_sweep(name, runs_folder):
+    if sweeps.is_named_sweep(name, runs_folder):
         if from_step is not None:
             raise RlfError("--from: a sweep has no checkpoints of its own. Name one of its runs.")
         if max_usd is not None:

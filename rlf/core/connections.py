@@ -75,7 +75,7 @@ class RequestHead:
         """All of a request that has none."""
 
 
-class Answer(HeadersMixin):
+class HttpAnswer(HeadersMixin):
     """The head of an answer, and its body as it comes."""
 
     def __init__(self, connection: Connection, message: RawResponseMessage, content: StreamReader) -> None:
@@ -93,7 +93,7 @@ class Answer(HeadersMixin):
 
 async def send_request(
     connector: CleanConnector, head: RequestHead, body: bytes | None, to_connect: aiohttp.ClientTimeout
-) -> Answer:
+) -> HttpAnswer:
     """Sends a request once, on a pooled connection, and reads the head of its answer.
 
     The way of `aiohttp.ClientSession` without what no request here has: cookies, redirects, hooks, a task that writes
@@ -123,7 +123,7 @@ async def send_request(
         while True:
             message, content = await protocol.read()
             if not 100 <= message.code < 200 or message.code == 101:  # others announce the answer
-                return Answer(connection, message, content)
+                return HttpAnswer(connection, message, content)
     except HttpProcessingError as fault:
         connection.close()
         raise aiohttp.ClientResponseError(request.request_info, (), status=fault.code) from fault

@@ -42,7 +42,7 @@ _Send = Callable[[Any], Awaitable[None]]
 _Asgi = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 
-def refusal(headers: Mapping[str, str], names: frozenset[str]) -> tuple[int, str] | None:
+def refused_request(headers: Mapping[str, str], names: frozenset[str]) -> tuple[int, str] | None:
     """Why a request is not answered, with its status; None where it is. Names of `headers` in any case."""
     host, origin = headers.get("Host", ""), headers.get("Origin")
     if host and not _is_own(_name_of(host), names):
@@ -77,7 +77,7 @@ def guard_visitors(*hosts: str, body_s: float | None = None) -> Middleware:
     async def guard(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        refused = refusal(request.headers, names)
+        refused = refused_request(request.headers, names)
         if refused is not None:
             return web.json_response({"error": refused[1]}, status=refused[0], headers={"Connection": "close"})
         # the reader of the body gets the refusal, so that each application answers in its own form
@@ -127,7 +127,7 @@ class VisitorGuard:
         refused = None
         if scope["type"] in ("http", "websocket"):
             headers = {name.decode("latin-1").title(): value.decode("latin-1") for name, value in scope["headers"]}
-            refused = refusal(headers, self._names)
+            refused = refused_request(headers, self._names)
         body: _Receive | None = receive
         if refused is None and scope["type"] == "http":
             body = await receive_body(receive)

@@ -23,7 +23,7 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from rlf.core.clocks import TimeLimit, Timers
-from rlf.core.connections import Answer, CleanConnector, RequestHead, send_request
+from rlf.core.connections import CleanConnector, HttpAnswer, RequestHead, send_request
 from rlf.endpoints.attribution import RequestFacts, RequestPhase, outcome_of
 from rlf.endpoints.guard import AddressGuard, BlockedAddress, GuardedResolver
 from rlf.endpoints.spec import EndpointFailure, Redirects, retry_after_s
@@ -234,7 +234,7 @@ class HttpClient:
             raise _BadAddress from fault
         return RequestHead(method, address, {"Accept-Encoding": ACCEPTED, **dict(headers)})
 
-    async def _read_body(self, response: Answer, watch: Callable[[bytes], None] | None) -> bytes:
+    async def _read_body(self, response: HttpAnswer, watch: Callable[[bytes], None] | None) -> bytes:
         """The body, unpacked as it streams in, so that no more than the cap is ever held."""
         unpacker, content = None, response.content
         if coding := response.headers.get("Content-Encoding"):
@@ -323,7 +323,7 @@ _LOGIN = re.compile(r"/(log[-_]?[io]n|sign[-_]?[io]n|sso|saml2?|authori[sz]e)(\.
 _FOR_NOW = frozenset({302, 303, 307})
 
 
-async def _read_words(response: Answer) -> bytes:
+async def _read_words(response: HttpAnswer) -> bytes:
     """The beginning of an error's body, as far as it comes and can be read."""
     coding = response.headers.get("Content-Encoding", "")
     if not is_known_coding(coding):
@@ -391,7 +391,7 @@ def _make_failure(fault: Exception, course: _Course) -> EndpointFailure:
     return EndpointFailure(outcome, text if is_repeatable else f"{text}; the request may have been carried out")
 
 
-def _read_refusal(response: Answer, body: bytes, tool_errors: Collection[int]) -> EndpointFailure:
+def _read_refusal(response: HttpAnswer, body: bytes, tool_errors: Collection[int]) -> EndpointFailure:
     words = body[: 4 * _MAX_ERROR_CHARS].decode("utf-8", "replace").strip()
     text = f"HTTP {response.status} {response.reason or ''}".rstrip()
     text += f": {words[:_MAX_ERROR_CHARS]}" if words else ""

@@ -60,7 +60,7 @@ def auto_model(config: Any) -> Any:
 # A checkpoint's files compared with its manifest. No torch: `rlf runs verify` uses it.
 
 
-def find_damage(checkpoint: Path, sha256: str | None = None) -> str | None:
+def find_file_damage(checkpoint: Path, sha256: str | None = None) -> str | None:
     """The damage to a checkpoint, in words; None where every file is there with the hash of the manifest.
 
     Args:

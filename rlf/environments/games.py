@@ -242,7 +242,7 @@ class OwnRandom:
                 random.setstate(before)  # others, such as rlf's own code, never see what a game drew
 
 
-def freeze(*values: Any) -> bytes | None:
+def pickle_values(*values: Any) -> bytes | None:
     """Values by pickle; None where one cannot be, or does not come back: wrappers that forward attributes recurse."""
     try:
         frozen = pickle.dumps(values)
@@ -306,7 +306,7 @@ class PlayedGame:
 
     def snapshot(self) -> bytes | None:
         """The game as pickle; None if it cannot be pickled."""
-        return freeze(self._game, self._random, self._rewards, self._num_actions)
+        return pickle_values(self._game, self._random, self._rewards, self._num_actions)
 
     def restore(self, snapshot: bytes) -> None:
         """Puts a snapshot in place."""

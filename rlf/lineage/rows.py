@@ -61,7 +61,7 @@ def _pack(code: str, numbers: Sequence[float]) -> bytes:
     return packed.tobytes()
 
 
-def decode(data: bytes) -> dict[str, Any]:
+def decode_payload(data: bytes) -> dict[str, Any]:
     """The written form of what `encode` packed, bit for bit. Raises RlfError for one from before the first version."""
     num_tokens, raw = _open_payload(data, decompress)
     body = struct.unpack_from(f"<{num_tokens}I{num_tokens}?{num_tokens}f", raw, _HEAD.size)
@@ -84,7 +84,7 @@ def _open_payload(data: bytes, decompress: Callable[[bytes], bytes]) -> tuple[in
 
 
 class PayloadReader:
-    """Reads parts of payloads, five times as fast as `decode`. For one thread."""
+    """Reads parts of payloads, five times as fast as `decode_payload`. For one thread."""
 
     def __init__(self) -> None:
         self._decompressor = zstandard.ZstdDecompressor()

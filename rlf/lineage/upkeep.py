@@ -36,7 +36,7 @@ from rlf.lineage.blobs import decompress
 from rlf.lineage.chain import LinkKind, append_link
 from rlf.lineage.lease import has_owner
 from rlf.lineage.records import HIDDEN, IMPORTING, TRAIN
-from rlf.lineage.rows import decode, inner_blobs
+from rlf.lineage.rows import decode_payload, inner_blobs
 from rlf.lineage.run import check_stopped
 from rlf.lineage.store import Store
 from rlf.types import FailureClass, Outcome, RunStatus, ScoreState, StopReason
@@ -276,5 +276,5 @@ def _fault_of_content(table: Table, row: Mapping[str, Any]) -> str | None:
     if table is tables.blobs and sha256(decompress(row["data"])).hexdigest() != row["sha256"]:
         return "its content does not match its hash"
     if table is tables.payloads:
-        decode(row["data"])
+        decode_payload(row["data"])
     return None

@@ -37,7 +37,7 @@ from rlf.lineage.records import (
     TrajectoryOrder,
     TrajectorySummary,
 )
-from rlf.lineage.rows import decode, decode_task, inner_blobs, read_inner
+from rlf.lineage.rows import decode_payload, decode_task, inner_blobs, read_inner
 from rlf.lineage.store import Store
 from rlf.types import (
     CallRecord,
@@ -146,7 +146,7 @@ def stored_trajectory(
     blobs: Blobs,
 ) -> StoredTrajectory:
     """A whole trajectory from its rows and blobs; calls and failures go back to their turns."""
-    head, values = summary(row), decode(data)
+    head, values = summary(row), decode_payload(data)
     task = decode_task(blobs[row.task_sha256], head.task_id, head.kind)
     for turn in values["turns"]:
         turn |= {"calls": [], "failures": []}

@@ -324,7 +324,7 @@ class ArmDifference:
     """By arm; None where an arm has no such thing."""
 
 
-def differences(arms: Sequence[Arm]) -> list[ArmDifference]:
+def arm_differences(arms: Sequence[Arm]) -> list[ArmDifference]:
     """Everything that differs between the first runs of the arms. Seeds count where each arm is one run."""
     members = [arm.members[0] for arm in arms]
     with_seed = all(len(arm.members) == 1 for arm in arms)
@@ -408,7 +408,7 @@ def named_by_difference(arms: Sequence[Arm]) -> list[Arm]:
 
     Files, versions and machines are named only where names and keys leave two arms alike.
     """
-    found = differences(arms)
+    found = arm_differences(arms)
     settings = [item for item in found if item.cause is DifferenceCause.PLAN]
     others = [item for item in found if item.cause is not DifferenceCause.PLAN]
     names = [arm.label if len({each.label for each in arms}) > 1 else "" for arm in arms]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import StoredTrajectory, TrajectorySummary
-from rlf.reports.arms import Arm, ArmDifference, DifferenceCause, differences, named_by_difference, shared_step
+from rlf.reports.arms import Arm, ArmDifference, DifferenceCause, arm_differences, named_by_difference, shared_step
 from rlf.reports.outcomes import (
     ArmOutcome,
     Basis,
@@ -90,7 +90,7 @@ def compare(
         arms=tuple(arms),
         mode=chosen,
         threshold=level,
-        differences=tuple(differences(arms)),
+        differences=tuple(arm_differences(arms)),
         outcomes=tuple(outcome(arm, chosen or "", level) for arm in arms),
         contrasts=found,
         verdicts=tuple(
@@ -134,7 +134,7 @@ def verdict(baseline: Arm, arm: Arm, found: Contrast | None, no_share: str | Non
     Args:
         no_share: the run whose success is outside 0 to 1, in words.
     """
-    found_differences = differences([baseline, arm])
+    found_differences = arm_differences([baseline, arm])
     if found is None and no_share is not None:
         why = f"success must lie within 0 to 1, and {no_share}. Declare `success:` in the spec and evaluate again"
         sentences = [f"{arm.letter} cannot be compared with {baseline.letter}: {why}."]

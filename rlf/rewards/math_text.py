@@ -220,7 +220,7 @@ def has_no_number(text: str) -> bool:
     return _NO_NUMBER.search(_SPACE.sub("", text)) is not None
 
 
-def same_text(answer: str, gold: str) -> bool:
+def same_math(answer: str, gold: str) -> bool:
     """Whether the result of an answer is a gold that is compared as text."""
     given, expected = (_plain_text(each) for each in (result_of(answer), gold))
     number, wanted = _BASE.fullmatch(given), _BASE.fullmatch(expected)

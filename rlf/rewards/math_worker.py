@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from rlf.processes.forking import die_with
 from rlf.rewards.answers import last_boxed, result_of
-from rlf.rewards.math_text import as_latex, gold_latex, has_no_number, in_ascii, in_radians, same_text
+from rlf.rewards.math_text import as_latex, gold_latex, has_no_number, in_ascii, in_radians, same_math
 from rlf.sandbox.guest.wire import Bounds, pack, read_frame, write_all
 
 _MAX_BYTES = 4 * 2**30
@@ -86,7 +86,7 @@ def _read_latex(latex: str, text: str) -> list[_Formula]:
 
 def _is_any(right: list[_Formula | str], answer: str) -> bool:
     """Whether an answer is one of the golds."""
-    if any(isinstance(gold, str) and same_text(answer, gold) for gold in right):
+    if any(isinstance(gold, str) and same_math(answer, gold) for gold in right):
         return True
     formulas = [gold for gold in right if not isinstance(gold, str)]
     given = _parse_answer(answer) if formulas else []

@@ -48,7 +48,7 @@ _FACTOR = re.compile(
 )
 
 
-class Unit(NamedTuple):
+class MeasureUnit(NamedTuple):
     """What a unit measures, and how a number of it becomes one of the first unit of its dimension."""
 
     dimension: tuple[tuple[str, int], ...]
@@ -60,19 +60,19 @@ class Unit(NamedTuple):
         return (value + self.offset) * self.factor
 
 
-_NONE = Unit((), Fraction(1))
+_NONE = MeasureUnit((), Fraction(1))
 
 
 @cache
-def _known_units() -> dict[str, tuple[Unit, ...]]:
+def _known_units() -> dict[str, tuple[MeasureUnit, ...]]:
     """Every unit by its names, with prefixes: of tenths, hundredths and hundreds those that are usual (no decibel)."""
-    units = dict[str, tuple[Unit, ...]]()
+    units = dict[str, tuple[MeasureUnit, ...]]()
     for entry in re.split(r"[;\n]\s*", _UNITS.strip()):
         dimension, factor, names = entry.split(" ", 2)
         parts = [part.partition("^") for part in dimension.lstrip("*-").split(".") if part]
         size, _, offset = factor.partition("+")
         powers = tuple(sorted((base, int(power or 1)) for base, _, power in parts))
-        unit = Unit(powers, Fraction(size), Fraction(offset or 0))
+        unit = MeasureUnit(powers, Fraction(size), Fraction(offset or 0))
         for name in names.split("|"):
             units[name] = (*units.get(name, ()), unit)
             for prefix, ten in _PREFIXES.items() if dimension[0] == "*" else ():
@@ -83,7 +83,7 @@ def _known_units() -> dict[str, tuple[Unit, ...]]:
 
 
 @lru_cache(maxsize=4096)
-def units_of(text: str) -> tuple[Unit, ...]:
+def units_of(text: str) -> tuple[MeasureUnit, ...]:
     """What a unit may be: km, km/h, m s^-2, square miles, degrees Celsius; none where it is no unit.
 
     >>> [float(unit.factor) for text in ("km/h", "square kilometres", "apples") for unit in units_of(text)]
@@ -105,10 +105,10 @@ def units_of(text: str) -> tuple[Unit, ...]:
             powers[base] = powers.get(base, 0) + exponent * power
         at = part.end()
     dimension = tuple(sorted((base, power) for base, power in powers.items() if power))
-    return (Unit(dimension, factor),) if text else ()
+    return (MeasureUnit(dimension, factor),) if text else ()
 
 
-def _named_units(name: str) -> tuple[Unit, ...]:
+def _named_units(name: str) -> tuple[MeasureUnit, ...]:
     """The units of one name, in the plural too, or in other letters (KM, Hours)."""
     known, low = _known_units(), name.casefold().replace("degrees", "degree") if len(name) > 1 else name
     forms = (name, name.rstrip("."), low, *(form[:-1] for form in (name, low) if form.endswith("s") and len(form) > 2))
@@ -159,7 +159,7 @@ class Quantity(NamedTuple):
         powers = (base if power == 1 else f"{base}^{power}" for base, power in unit.dimension)
         return " ".join((_show_number(unit.to_base(self.value)), *powers))
 
-    def _units(self) -> tuple[Unit, ...]:
+    def _units(self) -> tuple[MeasureUnit, ...]:
         return units_of(self.unit) or (_NONE,)
 
 

@@ -51,7 +51,7 @@ def refuse_too_many(at_once: int, plans: Sequence[Plan]) -> None:
         raise RlfError(f"--at-once: got {at_once}; expected at most {most}: {most} {of}s are here, and {each}.")
 
 
-def run_apart(
+def run_members(
     sweep_id: str, numbers: Sequence[int], at_once: int, gpus: Sequence[str], runs_folder: Path
 ) -> Iterator[tuple[int, int | None]]:
     """Runs members side by side: the number of each with None as it starts, and with its exit code as it ends.

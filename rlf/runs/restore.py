@@ -28,7 +28,7 @@ from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.spec import InputFile
 from rlf.spec.nodes import OVERRIDE, KeyPath, dotted
 from rlf.spec.reader import forget_env_files, take_env_file
-from rlf.tools.execution.cache import AnsweredCall, Tape, arguments_text, read_calls, read_tape
+from rlf.tools.execution.cache import AnsweredCall, Tape, arguments_text, read_tape, read_taped_calls
 from rlf.types import Outcome, ToolResult
 
 # `/folder/file.py:name`. The name holds no slash and no further colon, and a dot matches no end of line, so that a text
@@ -374,7 +374,7 @@ def find_replay(name: str, runs_folder: Path) -> Tape:
     with open_reader(runs_folder) as reader:
         run_id = reader.get_run(name).record.id
         path = run_folder(runs_folder, run_id) / REWARD_CALLS
-        return Tape([*_recorded_calls(reader, run_id), *(read_calls(path) if path.is_file() else ())])
+        return Tape([*_recorded_calls(reader, run_id), *(read_taped_calls(path) if path.is_file() else ())])
 
 
 def _recorded_calls(reader: Reader, run_id: str) -> Iterator[tuple[AnsweredCall, ToolResult]]:

@@ -31,7 +31,7 @@ from rlf.plan import Plan, plan_to_json
 from rlf.processes.child import describe_exit
 from rlf.processes.forking import die_with
 from rlf.runs.changes import accept, as_they_are, find_changes, refuse_changes
-from rlf.runs.members import INTERRUPTED, find_gpus, refuse_too_many, run_apart
+from rlf.runs.members import INTERRUPTED, find_gpus, refuse_too_many, run_members
 from rlf.runs.place import check_runs_folder, open_lineage, open_reader
 from rlf.runs.plans import PlacedPlan, check_members
 from rlf.runs.provenance import code_patch, hide_secrets, made_here
@@ -224,7 +224,7 @@ def _runs_by_hash(reader: Reader, sweep_id: str) -> dict[str, Run]:
     return {record.plan_hash: reader.get_run(record.id) for record in own if record.parent_kind is ParentKind.SWEEP}
 
 
-def is_sweep(name: str, runs_folder: Path) -> bool:
+def is_named_sweep(name: str, runs_folder: Path) -> bool:
     """Whether a run is a sweep; false where there is none of that name, which a resume reports."""
     try:
         with open_reader(runs_folder) as reader:
@@ -314,7 +314,7 @@ def _run_members_apart(
     """Runs members side by side, in processes; how one ended is read from the lineage."""
     by_number = {member.number: member for member in members}
     runs_folder = Path(sweep.folder).parent
-    for number, code in run_apart(sweep.id, list(by_number), at_once, gpus, runs_folder):
+    for number, code in run_members(sweep.id, list(by_number), at_once, gpus, runs_folder):
         member = by_number[number]
         if code is None:
             watcher.begin(member)

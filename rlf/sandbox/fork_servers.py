@@ -28,7 +28,7 @@ from rlf.sandbox.launch import (
     link_packages,
     python_question,
 )
-from rlf.sandbox.process import Exit, SandboxedProcess, exit_of, judge
+from rlf.sandbox.process import Exit, SandboxedProcess, exit_of, judge_answer
 from rlf.sandbox.spec import (
     Execution,
     Level,
@@ -269,7 +269,7 @@ async def prove(server: SandboxForkServer) -> None:
         answer = await process.ask(python_question(Request(_SOURCE[level]), _LIMITS), _LIMITS, once=True)
     finally:
         process.close()
-    execution = judge(answer, _LIMITS, level)
+    execution = judge_answer(answer, _LIMITS, level)
     if execution.outcome is not SandboxOutcome.OK:
         raise LevelUnavailable(level, f"its first process failed: {execution.error or execution.stderr}")
     if execution.value != "''":
@@ -320,7 +320,7 @@ class WarmServer:
             answer = await process.ask(question, limits, once=True)
         finally:
             await process.finish()
-        return judge(answer, limits, self.launch.level)
+        return judge_answer(answer, limits, self.launch.level)
 
     async def test(self, test: GuestRequest, program: GuestRequest, limits: SandboxLimits) -> Execution:
         """Runs a test and its program in a process each; the result of the test, or of what prevented it."""

@@ -294,7 +294,7 @@ _CPU_SLACK_S = 0.3
 _UNSAID = "it ended without a reason; the limits of open files, memory or processes may be too low (`ulimit -a`)"
 
 
-def judge(answer: GuestAnswer, limits: SandboxLimits, level: Level) -> Execution:
+def judge_answer(answer: GuestAnswer, limits: SandboxLimits, level: Level) -> Execution:
     """The result of a call, whatever its process did."""
     # What rlf and the server saw comes before what the process says of itself: code in it may say anything.
     outcome, error = _outside_outcome(answer, limits, level)

@@ -26,7 +26,7 @@ from rlf.core.errors import RlfError
 from rlf.core.process import usable_cores
 from rlf.sandbox.fork_servers import SandboxForkServer, ServerGone, WarmServer, candidates, strongest
 from rlf.sandbox.launch import GuestRequest, Launch, LevelUnavailable, find_packages, python_question, sql_question
-from rlf.sandbox.process import GuestAnswer, SandboxedProcess, judge
+from rlf.sandbox.process import GuestAnswer, SandboxedProcess, judge_answer
 from rlf.sandbox.spec import (
     Execution,
     Level,
@@ -242,7 +242,7 @@ class Sessions:
             raise
         if answer.exit is None and answer.fault is None and not answer.timed_out and not answer.flooded:
             server.order(process.number, "pause")
-            return judge(answer, limits, level)
+            return judge_answer(answer, limits, level)
         return await self._judge_end(session, answer, limits)
 
     async def _judge_end(self, session: _Session, answer: GuestAnswer, limits: SandboxLimits) -> Execution:
@@ -251,7 +251,7 @@ class Sessions:
         Else what a cell leaves running could end the process and so have the next cell's failure left out.
         """
         await _stop_process(session)
-        execution = judge(answer, limits, self._warm.launch.level)
+        execution = judge_answer(answer, limits, self._warm.launch.level)
         return replace(execution, error=f"{execution.error or 'the process has ended'}. {_STATE_IS_GONE}")
 
 

@@ -52,7 +52,7 @@ class AgentFailure(StrEnum):
         return self in (AgentFailure.EXIT, AgentFailure.TIMEOUT)
 
 
-def error_of(failure: AgentFailure, words: str) -> str:
+def agent_error(failure: AgentFailure, words: str) -> str:
     """The error of a trajectory that an agent's failure ended."""
     return f"agent: {failure}: {words}"
 
@@ -135,6 +135,6 @@ class AgentSpec(StrictModel):
         return [*self.files, *(word for word in words if Path(word).is_absolute() and Path(word).is_file())]
 
 
-def fill(text: str, values: Mapping[str, str]) -> str:
+def fill_in(text: str, values: Mapping[str, str]) -> str:
     """A text with the values of its `{{ name }}`s. Raises KeyError for a column that a row lacks."""
     return _PLACE.sub(lambda place: values[place[1]], text)

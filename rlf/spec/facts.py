@@ -67,18 +67,18 @@ def key_facts(model: type[BaseModel]) -> list[KeyFact]:
 def submodels(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
     """The keys of a model whose values are mappings with keys of their own, with their models."""
     for name, info in model.model_fields.items():
-        for found in leaves(info.annotation):
+        for found in leaf_types(info.annotation):
             if inspect.isclass(found) and issubclass(found, BaseModel):
                 yield info.alias or name, found
 
 
-def leaves(annotation: Any) -> list[Any]:
+def leaf_types(annotation: Any) -> list[Any]:
     """The types that an annotation is made of, without unions, lists and mappings around them."""
     if hasattr(annotation, "__metadata__"):
-        return leaves(annotation.__origin__)
+        return leaf_types(annotation.__origin__)
     if get_origin(annotation) in (None, Literal):
         return [annotation]
-    return [found for argument in get_args(annotation) if argument is not ... for found in leaves(argument)]
+    return [found for argument in get_args(annotation) if argument is not ... for found in leaf_types(argument)]
 
 
 def meaning(model: type[BaseModel], name: str) -> str:
@@ -86,7 +86,7 @@ def meaning(model: type[BaseModel], name: str) -> str:
     info = model.model_fields[name]
     if doc := field_doc(model, name):
         return _fold_lines(doc)
-    classes = [found for found in leaves(info.annotation) if inspect.isclass(found)]
+    classes = [found for found in leaf_types(info.annotation) if inspect.isclass(found)]
     own = [found for found in classes if issubclass(found, BaseModel | Enum) and found.__doc__]
     if own:
         return first_paragraph(own[0])
@@ -139,7 +139,7 @@ def _name_assigned(statement: ast.stmt) -> list[str]:
 
 def _make_fact(model: type[BaseModel], field: str, info: FieldInfo) -> KeyFact:
     name = info.alias or field
-    kinds = [found for found in leaves(info.annotation) if inspect.isclass(found) and issubclass(found, Enum)]
+    kinds = [found for found in leaf_types(info.annotation) if inspect.isclass(found) and issubclass(found, Enum)]
     return KeyFact(
         name=name,
         meaning=meaning(model, field),
@@ -172,7 +172,7 @@ def _type_words(annotation: Any) -> str:
 
 
 def _find_unit(name: str, info: FieldInfo) -> str:
-    if not {int, float} & set(leaves(info.annotation)):
+    if not {int, float} & set(leaf_types(info.annotation)):
         return ""
     return next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
 

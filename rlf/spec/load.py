@@ -18,7 +18,7 @@ from rlf.spec.nodes import OVERRIDE, KeyPath, Node, dotted, find, plain, walk
 from rlf.spec.overrides import apply_override, empty_tree, find_disagreements
 from rlf.spec.paths import local_inputs, resolve_paths
 from rlf.spec.reader import forget_env_files
-from rlf.spec.validate import expand_servers, restrict, validate_spec
+from rlf.spec.validate import expand_servers, restrict_fields, validate_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LoadedSpec:
 
     def only(self, keys: tuple[KeyPath, ...]) -> LoadedSpec:
         """The same with nothing in `spec` but some keys: reading another one is an error in the check that does."""
-        return replace(self, spec=restrict(self.spec, keys), declared=keys)
+        return replace(self, spec=restrict_fields(self.spec, keys), declared=keys)
 
     def value(self, path: KeyPath) -> Any:
         """The value of the files and overrides at a path; None where they say nothing."""

@@ -14,7 +14,7 @@ from rlf.core.text import clean, find_half
 from rlf.spec.aliases import Move, aliased, take_aliases
 from rlf.spec.layers import ITEM_LISTS, absolute
 from rlf.spec.nodes import OVERRIDE, Key, KeyPath, Node, dotted, find, merge, plain, show, unknown
-from rlf.spec.reader import read_file, read_value
+from rlf.spec.reader import read_file, read_override
 
 # The path ends at the first `=`, since values may hold more of them; DOTALL, since values may have line breaks.
 _FORM = re.compile(r"(?P<sign>[+~]?)(?P<path>[^=]*)(?:=(?P<value>.*))?", re.DOTALL)
@@ -77,7 +77,7 @@ def _override_values(text: str) -> Iterator[tuple[KeyPath, object]]:
         override = _parse_override(text)
     except _Refused:
         return
-    value = read_value(str(override.value), _PLACE, override.path, Path.cwd(), unread)
+    value = read_override(str(override.value), _PLACE, override.path, Path.cwd(), unread)
     if override.sign or value is None:
         return
     yield override.path, plain(value)
@@ -109,7 +109,7 @@ def _under_our_names(override: _Override, faults: list[Fault]) -> list[_Override
         return [replace(override, path=target) for target in aliased(path)] or [override]
     if any(key.isdecimal() for key in path) or (override.sign == "+" and path[0] in ITEM_LISTS):
         return [override]
-    value = read_value(str(override.value), _PLACE, path, Path.cwd(), faults)
+    value = read_override(str(override.value), _PLACE, path, Path.cwd(), faults)
     if value is None:
         return []
     rest, moves = take_aliases(_wrap_in_path(value, path), faults)
@@ -157,7 +157,7 @@ def _apply_override(node: Node, key: Key, override: _Override, path: KeyPath, fa
     said_at = (*path, len(child.items)) if adds_item and child is not None else path
     value = override.value
     if not isinstance(value, Node):
-        value = read_value(value or "", _PLACE, said_at, Path.cwd(), faults)
+        value = read_override(value or "", _PLACE, said_at, Path.cwd(), faults)
     if value is None:
         return node
     if adds_item and child is not None:

@@ -194,7 +194,7 @@ def file_fault(shown: str, named_by: Node | None, message: str) -> Fault:
     return Fault(Place(shown), "", message) if named_by is None else named_by.fault(f"{shown}: {message}")
 
 
-def read_value(text: str, place: Place, path: KeyPath, folder: Path, faults: list[Fault]) -> Node | None:
+def read_override(text: str, place: Place, path: KeyPath, folder: Path, faults: list[Fault]) -> Node | None:
     """The YAML value of an override, all of it at one place."""
     return _parse_text(text, _Reader(place.file, folder, faults, path, place))
 

@@ -22,7 +22,7 @@ from rlf.chat import FORMATS
 from rlf.core.kinds import Kind
 from rlf.rewards.term import Term
 from rlf.spec.aliases import ALIASES, SERVERS, Alias, sections
-from rlf.spec.facts import first_paragraph, leaves, meaning, member_docs
+from rlf.spec.facts import first_paragraph, leaf_types, meaning, member_docs
 from rlf.spec.layers import BARE_KIND_LISTS, BARE_KINDS, ITEM_LISTS
 from rlf.spec.models import RunSpec
 from rlf.tools.declaration import ToolDeclaration
@@ -165,7 +165,7 @@ class ModelSchemas(GenerateJsonSchema):
         properties = found.setdefault("properties", {})
         for name, info in model.model_fields.items():
             key = info.alias or name
-            value = _or_bare(properties[key], leaves(info.annotation)[0]) if key in _BARE else properties[key]
+            value = _or_bare(properties[key], leaf_types(info.annotation)[0]) if key in _BARE else properties[key]
             properties[key] = {**value, "description": meaning(model, name)}
         if issubclass(model, Kind):
             words = properties.get(model.chosen_by, {}).get("description", "Chooses this kind.")

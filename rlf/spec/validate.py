@@ -38,7 +38,7 @@ def validate_items(root: Node, faults: list[Fault]) -> Iterator[tuple[str, list[
             yield key, [validate_item(model, key, item, faults) for item in items.items]
 
 
-def restrict(model: M, keys: Iterable[KeyPath]) -> M:
+def restrict_fields(model: M, keys: Iterable[KeyPath]) -> M:
     """A copy of a model that has nothing but the fields at some paths; reading another one raises AttributeError."""
     below: dict[Key, list[KeyPath]] = {}
     for key in keys:
@@ -49,7 +49,7 @@ def restrict(model: M, keys: Iterable[KeyPath]) -> M:
         if paths is None:
             del copy.__dict__[name]
         elif isinstance(value, BaseModel) and () not in paths:
-            copy.__dict__[name] = restrict(value, paths)
+            copy.__dict__[name] = restrict_fields(value, paths)
     return copy
 
 

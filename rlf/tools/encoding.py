@@ -60,7 +60,7 @@ class Encoding(StrEnum):
 _BETWEEN = {Encoding.COMMA: ",", Encoding.SPACE: " ", Encoding.PIPE: "|"}
 
 
-def pairs(fields: Mapping[str, Any], encodings: Mapping[str, Encoding]) -> Iterator[tuple[str, str]]:
+def encode_pairs(fields: Mapping[str, Any], encodings: Mapping[str, Encoding]) -> Iterator[tuple[str, str]]:
     """Names and texts of a query or a form; null is left out."""
     for name, value in fields.items():
         yield from _pairs_of(name, value, encodings.get(name))
@@ -72,7 +72,7 @@ def _pairs_of(name: str, value: Any, encoding: Encoding | None) -> Iterator[tupl
     elif encoding is Encoding.DEEP:
         yield from _flatten_deep(name, value)
     elif encoding is Encoding.FLAT and isinstance(value, dict):
-        yield from pairs(value, {})
+        yield from encode_pairs(value, {})
     elif encoding in _BETWEEN and isinstance(value, dict | list):
         in_a_row = value if isinstance(value, list) else [part for entry in value.items() for part in entry]
         if items := [_as_text(item) for item in in_a_row if item is not None]:

@@ -22,7 +22,7 @@ from rlf.core.text import clean, clean_value
 from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse
 from rlf.endpoints.spec import EndpointFailure, describe_credentials
 from rlf.endpoints.template import ABSENT, NOTHING, FilledValue, Template, TemplateFault
-from rlf.tools.encoding import BatchSpec, BodyFormat, Encoding, multipart, pairs
+from rlf.tools.encoding import BatchSpec, BodyFormat, Encoding, encode_pairs, multipart
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.results import NoSuchPart, ToolFailure, describe_part, inner_deadline_s, part_at, to_text, tool_failure
 from rlf.types import Image, Outcome, ToolOutput
@@ -124,7 +124,7 @@ class RequestMaker:
 
 def _form_text(fields: Mapping[str, Any], encodings: Mapping[str, Encoding]) -> str:
     try:
-        return urlencode(list(pairs(fields, encodings)))
+        return urlencode(list(encode_pairs(fields, encodings)))
     except UnicodeEncodeError as fault:
         raise TemplateFault(f"the query or form cannot be sent: {fault}") from fault
 

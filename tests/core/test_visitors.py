@@ -21,7 +21,7 @@ from rlf.apps.web.app import create_app
 from rlf.apps.web.settings import WebSettings
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
-from rlf.core.servers import VisitorGuard, listening, own_names, refusal
+from rlf.core.servers import VisitorGuard, listening, own_names, refused_request
 from rlf.tools import Executor
 
 CHECKPOINT = builtin_path("tiny")
@@ -42,7 +42,7 @@ NAMES = own_names("judge.lan")
     ],
 )
 def test_programs_and_own_pages_are_answered(headers):
-    assert refusal(headers, NAMES) is None
+    assert refused_request(headers, NAMES) is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_programs_and_own_pages_are_answered(headers):
     ],
 )
 def test_rebound_names_and_foreign_pages_are_refused(headers, status):
-    refused = refusal(headers, NAMES)
+    refused = refused_request(headers, NAMES)
     assert refused is not None
     assert refused[0] == status
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from rlf.core.redact import Redactor
-from rlf.lineage.rows import decode, encode
+from rlf.lineage.rows import decode_payload, encode
 from rlf.types import Message, Repair, RepairKind, StopReason, Task, Trajectory, Turn
 from rlf.types.written import read
 
@@ -19,4 +19,4 @@ def trajectory(turn):
 
 def test_repairs_and_penalties_come_back():
     turn = replace(TURN, repairs=(Repair(RepairKind.PARAMETERS, 3, '{"name"'),), num_penalised=2)
-    assert read(Turn, decode(encode(trajectory(turn), Redactor({})))["turns"][0]) == turn
+    assert read(Turn, decode_payload(encode(trajectory(turn), Redactor({})))["turns"][0]) == turn

@@ -31,7 +31,7 @@ from rlf.lineage.records import (
 )
 from rlf.lineage.run import accept_changes, start_run
 from rlf.lineage.store import open_store
-from rlf.reports.arms import Arm, ArmMember, DifferenceCause, differences, named_by_difference, read_arms
+from rlf.reports.arms import Arm, ArmMember, DifferenceCause, arm_differences, named_by_difference, read_arms
 from rlf.reports.comparison import compare, flip_matrix, read_examples
 from rlf.reports.comparison_views import HEADER, comparison_view, csv_text, markdown, page, sheets
 from rlf.reports.outcomes import Basis, contrasts, outcome
@@ -186,7 +186,7 @@ def test_a_key_that_an_older_plan_lacks_and_how_results_are_read_make_no_other_s
     unset = {"success": None, "data": {**SPEC["data"], "eval": {"path": "q.jsonl", "cluster": None}}}
     reader = lineage_of(tmp_path, {"spec": newer}, {"spec": older}, {"spec": unset})
     assert [arm.runs for arm in read_arms(reader, ["A0,A1,A2"])] == [("A0", "A1", "A2")]
-    assert {item.what for item in differences(read_arms(reader, ["A1", "A2"]))} == {"seed"}
+    assert {item.what for item in arm_differences(read_arms(reader, ["A1", "A2"]))} == {"seed"}
     reader.store.close()
 
 
@@ -280,11 +280,11 @@ def test_the_mean_of_seeds_is_of_the_questions_that_all_of_them_scored() -> None
 
 def test_only_what_differs_is_reported_and_seeds_of_many_runs_do_not_differ(swept: Reader) -> None:
     arms = read_arms(swept, ["20260102-030400-swee"])
-    assert [(item.cause, item.what, item.values) for item in differences(arms)] == [
+    assert [(item.cause, item.what, item.values) for item in arm_differences(arms)] == [
         (DifferenceCause.PLAN, "train.learning_rate", ("0.0003", "3e-05"))
     ]
     single = read_arms(swept, ["20260102-030400-fast", "20260102-030401-fast"])
-    assert [(item.what, item.values) for item in differences(single)] == [("seed", ("0", "1"))]
+    assert [(item.what, item.values) for item in arm_differences(single)] == [("seed", ("0", "1"))]
 
 
 def test_files_packages_code_and_machine_are_causes_and_tools_are_reported_by_name() -> None:
@@ -298,7 +298,7 @@ def test_files_packages_code_and_machine_are_causes_and_tools_are_reported_by_na
         "host": {"device": "cuda"},
         "code_version": "0.2.0",
     }
-    found = differences([arm("A", left), arm("B", member(questions(1, 1), **changed))])
+    found = arm_differences([arm("A", left), arm("B", member(questions(1, 1), **changed))])
     assert [(item.cause, item.what) for item in found] == [
         (DifferenceCause.PLAN, "tools.look.limits.timeout_s"),
         (DifferenceCause.FILE, "tools/look.py"),

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.rewards.rules import math
-from rlf.rewards.rules.choice import chosen
+from rlf.rewards.rules.choice import chosen_letter
 from rlf.rewards.rules.collection import gold_items
 from rlf.types import StopReason, Task, Trajectory
 
@@ -185,7 +185,7 @@ def test_a_formula_that_is_more_than_arithmetic_is_refused(formula: str) -> None
     ],
 )
 def test_a_chosen_letter(text: str, letter: str | None) -> None:
-    assert chosen(text, "ABCD") == letter
+    assert chosen_letter(text, "ABCD") == letter
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rlf.lineage.graph import read_graph
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import FileRecord
 from rlf.plan import checks
-from rlf.reports.arms import Arm, DifferenceCause, differences, read_arms
+from rlf.reports.arms import Arm, DifferenceCause, arm_differences, read_arms
 from rlf.runs.changes import InputsChanged
 from rlf.runs.place import open_lineage
 from rlf.runs.restore import Places
@@ -130,7 +130,7 @@ def test_a_comparison_names_an_accepted_change(project):
     with open_lineage(project / "runs") as store:
         member = read_arms(Reader(store), [run_id])[0].members[0]
     before = replace(member, changes=())
-    (found,) = differences([Arm("A", "before", (before,)), Arm("B", "after", (member,))])
+    (found,) = arm_differences([Arm("A", "before", (before,)), Arm("B", "after", (member,))])
     assert (found.cause, found.what) == (DifferenceCause.CHANGE, "code search.py after step 1")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlf.core import RlfError, hash_path
-from rlf.engines.saved_model import find_damage
+from rlf.engines.saved_model import find_file_damage
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run
@@ -118,4 +118,4 @@ def test_no_checkpoint_is_read_outside_of_its_run(runs, tmp_path_factory):
 def test_a_manifest_names_files_of_its_own_checkpoint_alone(runs):
     manifest = weights(runs, 8).with_name("manifest.json")
     manifest.write_text(json.dumps({"../step-000006/weights.safetensors": hash_path(weights(runs, 6))}))
-    assert "not a file of the checkpoint" in str(find_damage(manifest.parent))
+    assert "not a file of the checkpoint" in str(find_file_damage(manifest.parent))

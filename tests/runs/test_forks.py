@@ -12,7 +12,7 @@ from rlf.apps.keep.forks import fork
 from rlf.apps.share.export import export_model
 from rlf.cli import app
 from rlf.core import RlfError
-from rlf.engines.saved_model import find_damage
+from rlf.engines.saved_model import find_file_damage
 from rlf.lineage.graph import read_graph
 from rlf.lineage.reader import Reader
 from rlf.lineage.run import start_run
@@ -69,7 +69,7 @@ def test_a_child_that_was_stopped_before_its_first_step_has_the_checkpoint_that_
     stopped = fork("latest", [], ["train.steps=2"], view=Watch(stop), **options)
     with open_lineage(project / "runs") as store:
         (saved,) = Reader(store).checkpoints(stopped.run_id)
-    assert (saved.step, find_damage(project / "runs" / stopped.run_id / "checkpoints/step-000001")) == (1, None)
+    assert (saved.step, find_file_damage(project / "runs" / stopped.run_id / "checkpoints/step-000001")) == (1, None)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from rlf.runs import members, provenance
 from rlf.runs.changes import InputsChanged
 from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_members
-from rlf.runs.sweeps import Watcher, is_sweep, resume_sweep, run_sweep
+from rlf.runs.sweeps import Watcher, is_named_sweep, resume_sweep, run_sweep
 from rlf.types import RunStatus, StepFinished
 
 from ..warm import COMMON, warm_python
@@ -72,7 +72,7 @@ def test_each_member_is_a_run_whose_parent_is_the_sweep(spec, tmp_path):
     with open_lineage(tmp_path) as store:
         report = read_sweep(Reader(store), outcome.run_id)
     assert [(row.run_id, row.step) for row in report.rows] == [(first.record.id, 1), (second.record.id, 1)]
-    assert is_sweep(outcome.run_id, tmp_path) and not is_sweep(first.record.id, tmp_path)
+    assert is_named_sweep(outcome.run_id, tmp_path) and not is_named_sweep(first.record.id, tmp_path)
     with pytest.raises(RlfError, match="finished already"):
         resume_sweep(outcome.run_id, runs_folder=tmp_path, watcher=watching.watcher, command=["rlf"])
 
@@ -149,7 +149,7 @@ def spawned(monkeypatch):
 def test_no_more_members_run_than_wanted_and_each_has_a_gpu_and_cores_of_its_own(spawned, tmp_path, monkeypatch):
     monkeypatch.setattr(members.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3, 4}, raising=False)
     alive, most = {}, 0
-    for number, code in members.run_apart("s", [1, 2, 3, 4], 2, ["4", "7"], tmp_path):
+    for number, code in members.run_members("s", [1, 2, 3, 4], 2, ["4", "7"], tmp_path):
         if code is None:
             alive[number] = spawned[-1]
             assert len({child.gpu for child in alive.values()}) == len(alive)
@@ -162,7 +162,7 @@ def test_no_more_members_run_than_wanted_and_each_has_a_gpu_and_cores_of_its_own
 
 
 def test_members_that_run_when_the_caller_leaves_are_interrupted(spawned, tmp_path):
-    running = members.run_apart("s", [1, 2, 3], 2, [], tmp_path)
+    running = members.run_members("s", [1, 2, 3], 2, [], tmp_path)
     next(running), next(running)
     running.close()
     assert [child.signals for child in spawned] == [[signal.SIGINT], [signal.SIGINT]]

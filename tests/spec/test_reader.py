@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlf.core import Place
 from rlf.spec.nodes import plain, walk
-from rlf.spec.reader import MAX_BYTES, read_file, read_value
+from rlf.spec.reader import MAX_BYTES, read_file, read_override
 
 
 def read(text: str | bytes, folder: Path):
@@ -89,7 +89,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_what_json_writes_is_read_back(value):
     faults = []
-    node = read_value(json.dumps(value), Place("override"), (), Path(), faults)
+    node = read_override(json.dumps(value), Place("override"), (), Path(), faults)
     assert faults == [] and node is not None and plain(node) == value
     assert all(child.place == Place("override") for _, child in walk(node))
 
@@ -98,7 +98,7 @@ def test_what_json_writes_is_read_back(value):
 @given(st.text("ab: -[]{}\n'\"#&*!|>%@,1.\t", max_size=30))
 def test_any_text_gives_a_value_or_a_fault_and_agrees_with_pyyaml_on_what_is_yaml(text):
     faults = []
-    node = read_value(text, Place("override"), (), Path(), faults)
+    node = read_override(text, Place("override"), (), Path(), faults)
     assert (node is None) <= bool(faults)
     try:
         yaml.compose(text, yaml.SafeLoader)
@@ -109,7 +109,7 @@ def test_any_text_gives_a_value_or_a_fault_and_agrees_with_pyyaml_on_what_is_yam
 @settings(deadline=None)
 @given(FINITE)
 def test_numbers_keep_their_value(value):
-    node = read_value(repr(value), Place("override"), (), Path(), [])
+    node = read_override(repr(value), Place("override"), (), Path(), [])
     assert node is not None and math.isclose(float(node.value), value, rel_tol=0)
 
 

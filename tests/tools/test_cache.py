@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlf.tools import Executor
-from rlf.tools.execution.cache import MAX_RESULTS, CacheKey, RunCache, canonical
+from rlf.tools.execution.cache import MAX_RESULTS, CacheKey, RunCache, canonical_arguments
 from rlf.types import Outcome, ToolCall, ToolResult
 
 CACHED = {"scope": "run"}
@@ -86,11 +86,11 @@ def test_who_waits_outlives_the_cancellation_of_who_called_first(declare: Any, t
 
 @pytest.mark.parametrize(("one", "other"), [({"a": 1}, {"a": 1.0}), ({"a": 1}, {"a": True}), ({"a": "1"}, {"a": 1})])
 def test_arguments_of_different_types_are_different_calls(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert canonical(one) != canonical(other)
+    assert canonical_arguments(one) != canonical_arguments(other)
 
 
 def test_what_has_no_canonical_json_is_never_kept() -> None:
-    assert canonical({"a": float("nan")}) is None
+    assert canonical_arguments({"a": float("nan")}) is None
 
 
 def test_the_oldest_result_goes_when_the_cache_is_full() -> None:

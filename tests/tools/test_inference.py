@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 
 from rlf.core import RlfError
 from rlf.tools import ToolDeclaration
-from rlf.tools.python.inference import describe_function, parameter_words, signature_complaints, summary
+from rlf.tools.python.inference import describe_function, docstring_summary, parameter_words, signature_complaints
 from rlf.tools.python.parameters import adapt
 from rlf.tools.results import ToolFailure
 
@@ -87,7 +87,7 @@ def test_docstrings_of_four_styles_say_the_same(document: str) -> None:
     import inspect
 
     cleaned = inspect.cleandoc(document)
-    assert summary(cleaned) == "Finds things.\n\nQuickly."
+    assert docstring_summary(cleaned) == "Finds things.\n\nQuickly."
     assert parameter_words(cleaned) == {"query": "what to look for", "limit": "most results"}
 
 
@@ -119,12 +119,12 @@ def test_lists_of_arguments_beside_the_four_styles_are_read(arguments: str) -> N
     document = f"Searches.\n\n{arguments}"
     words = parameter_words(document)
     assert (words["query"], words["limit"]) == ("what to look for", "most results")
-    assert summary(document) == "Searches."
+    assert docstring_summary(document) == "Searches."
 
 
 def test_a_list_of_arguments_that_nobody_reads_stays_in_the_description() -> None:
     document = "Searches.\n\nParameters:\n| query | what to look for |"
-    assert (summary(document), parameter_words(document)) == (document, {})
+    assert (docstring_summary(document), parameter_words(document)) == (document, {})
 
 
 def test_parameters_that_share_their_words_have_them_each() -> None:

@@ -9,7 +9,7 @@ from pydantic import Field
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator
 from rlf.algo.loss_config import at_least_float32
 from rlf.algo.returns import from_returns
-from rlf.algo.turns import normal_returns, normalize, spread_turns
+from rlf.algo.turns import normal_returns, normalize_over_group, spread_turns
 
 
 class Gigpo(Estimator):
@@ -33,7 +33,7 @@ class Gigpo(Estimator):
 
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:
         """Group-normalised rewards, and returns to go normalised state by state."""
-        shaped_B = normalize(at_least_float32(batch.rewards_B), batch.group_B, std_norm=self.std_norm)
+        shaped_B = normalize_over_group(at_least_float32(batch.rewards_B), batch.group_B, std_norm=self.std_norm)
         output, turns = from_returns(shaped_B, batch), batch.turns
         if turns is None:
             return output

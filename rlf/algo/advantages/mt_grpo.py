@@ -10,7 +10,7 @@ from pydantic import Field
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator
 from rlf.algo.loss_config import at_least_float32
 from rlf.algo.returns import from_returns
-from rlf.algo.turns import keys_by_turn, normal_returns, normalize, spread_turns
+from rlf.algo.turns import keys_by_turn, normal_returns, normalize_over_group, spread_turns
 
 
 class MtGrpo(Estimator):
@@ -44,7 +44,7 @@ class MtGrpo(Estimator):
         """
         turns = batch.turns
         rewards_B = at_least_float32(batch.rewards_B if turns is None else turns.outcome_B)
-        output = from_returns(normalize(rewards_B, batch.group_B, std_norm=self.std_norm), batch)
+        output = from_returns(normalize_over_group(rewards_B, batch.group_B, std_norm=self.std_norm), batch)
         if turns is None:
             return output
         key_BK = keys_by_turn(turns, batch.group_B)

@@ -9,7 +9,7 @@ from pydantic import Field
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator
 from rlf.algo.loss_config import at_least_float32
 from rlf.algo.returns import from_returns
-from rlf.algo.turns import keys_by_turn, normal_returns, normalize, spread_turns
+from rlf.algo.turns import keys_by_turn, normal_returns, normalize_over_group, spread_turns
 
 
 class TurnReturns(Estimator):
@@ -29,7 +29,7 @@ class TurnReturns(Estimator):
 
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:
         """Returns to go, normalised over the group's rollouts turn by turn."""
-        output = from_returns(normalize(at_least_float32(batch.rewards_B), batch.group_B), batch)
+        output = from_returns(normalize_over_group(at_least_float32(batch.rewards_B), batch.group_B), batch)
         if batch.turns is None:
             return output
         key_BK = keys_by_turn(batch.turns, batch.group_B)

@@ -36,7 +36,7 @@ from rlf.core.readings import compile_schema
 from rlf.rewards.normalization import normalize
 from rlf.rewards.values import Finding, ValueKey, text_keys, value_key
 from rlf.sandbox import Execution, RemoteSandbox, Sandbox, SandboxOutcome, SandboxSpec
-from rlf.tools.kinds.source import call_text, evaluate, value_of
+from rlf.tools.kinds.source import call_text, evaluate, returned_value
 from rlf.tools.results import to_text
 
 
@@ -250,11 +250,11 @@ class Stages:
                 late = execution.outcome is SandboxOutcome.TIMEOUT
                 words = "deploy: it takes too long" if late else "deploy: it fails"
                 raise ProofFailure(words, f"{shown} failed: {execution.outcome}: {execution.error}")
-            if value_key(gold) not in text_keys(to_text(value_of(execution))):
+            if value_key(gold) not in text_keys(to_text(returned_value(execution))):
                 words = f"{shown} returned {execution.value}; expected the value {gold!r} as a whole, or as a field"
                 raise ProofFailure("deploy: it returns another value", words)
             other = await self._call_function(swapped, document.name, arguments)
-            if other.outcome is SandboxOutcome.OK and value_key(gold) in text_keys(to_text(value_of(other))):
+            if other.outcome is SandboxOutcome.OK and value_key(gold) in text_keys(to_text(returned_value(other))):
                 words = f"{shown} returns {gold!r} whatever `data` holds"
                 raise ProofFailure("deploy: the code contains its answers", words)
 
@@ -277,7 +277,7 @@ class Stages:
         execution = await self._call_function(function.source, function.document.name, arguments)
         if execution.outcome is not SandboxOutcome.OK:
             raise ValueError(execution.error)
-        return value_of(execution)
+        return returned_value(execution)
 
 
 _REASONS = {

@@ -15,7 +15,7 @@ from rlf.apps.build.task import BuildTask, ProofFailure
 from rlf.core import RunError
 from rlf.core.yaml_text import load_document
 from rlf.sandbox import RemoteSandbox, Sandbox, SandboxLimits, SandboxOutcome
-from rlf.tools.kinds.source import evaluate, value_of
+from rlf.tools.kinds.source import evaluate, returned_value
 from rlf.tools.results import to_text
 
 _CALLS_IN_TIME = 100
@@ -65,7 +65,7 @@ class SandboxPlays:
         )
         if execution.outcome is SandboxOutcome.INFRA:
             raise RunError(f"the sandbox failed: {execution.error}. Run it again: what is done is kept.")
-        made = value_of(execution) if execution.outcome is SandboxOutcome.OK else None
+        made = returned_value(execution) if execution.outcome is SandboxOutcome.OK else None
         if not isinstance(made, list) or len(made) != len(given):
             raise ProofFailure(
                 "probe: a call that the schema allows ends the tool or takes too long",

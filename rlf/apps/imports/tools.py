@@ -46,7 +46,7 @@ from rlf.core.yaml_text import dump_yaml, load_document
 from rlf.spec.aliases import SERVERS, each_server, is_disabled, with_variables
 from rlf.spec.layers import interpolate
 from rlf.spec.nodes import Node, plain, walk, wrap
-from rlf.spec.reader import read_file, read_value
+from rlf.spec.reader import read_file, read_override
 from rlf.tools import ToolDeclaration
 from rlf.tools.mcp.listing import fresh_listing
 
@@ -331,7 +331,7 @@ def _find_fault(tool: Json, folder: Path) -> str | None:
     except (yaml.YAMLError, RecursionError) as error:
         return f"cannot be written as YAML: {type(error).__name__}: {str(error)[:_MAX_SHOWN]}"
     faults: list[Fault] = []
-    node = read_value(text, Place("file"), (), folder.absolute(), faults)
+    node = read_override(text, Place("file"), (), folder.absolute(), faults)
     declared = None if node is None else plain(interpolate(node, faults))
     if faults:
         return f"{faults[0].path}: {faults[0].message}".removeprefix(": ")

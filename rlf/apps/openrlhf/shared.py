@@ -29,7 +29,7 @@ from rlf.rewards.function import RewardFunction
 from rlf.spec.model_files import model_location
 from rlf.spec.models import FilterSpec, RunSpec
 from rlf.tools.execution.executor import Executor
-from rlf.tools.execution.open_tool import refusal
+from rlf.tools.execution.open_tool import refused_call
 from rlf.tools.kind import LimitScope
 from rlf.training.counting import counts, is_kept
 from rlf.training.outages import Broken, find_excess
@@ -254,7 +254,7 @@ class RemoteTools:
             raise
         except Exception as fault:  # noqa: BLE001 - Ray's own errors, and what opening the tools raised
             logger.warning("tool %s: the process that runs it for the whole job fails: %r", call.name, fault)
-            return refusal(Outcome.UNKNOWN, f"the process that runs {call.name} for the whole job fails")
+            return refused_call(Outcome.UNKNOWN, f"the process that runs {call.name} for the whole job fails")
         return result
 
     async def end_trajectory(self, trajectory_id: str) -> None:

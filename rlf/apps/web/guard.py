@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlf.apps.web.forks import ASKER, FreshProcesses
 from rlf.apps.web.settings import MAX_BODY_BYTES, WebSettings
-from rlf.core.servers import late_body, own_names, receive_body, refusal
+from rlf.core.servers import late_body, own_names, receive_body, refused_request
 
 WRITE_HEADER = "X-RLF"
 """Of every request that is not a GET; a form of another page cannot send it."""
@@ -63,7 +63,7 @@ class RequestGuard:
 
     def _refuse(self, request: Request) -> Response | None:
         """The answer to a visitor or a write from elsewhere, whatever token comes with it."""
-        refused = refusal(request.headers, self._names)
+        refused = refused_request(request.headers, self._names)
         if refused is not None:
             return error_response(*refused)
         if request.method not in _READS:

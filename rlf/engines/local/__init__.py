@@ -129,9 +129,9 @@ class Local(Engine):
 
     def find_damage(self, checkpoint: Path, sha256: str) -> str | None:
         """The damage that the checkpoint's manifest shows."""
-        from rlf.engines.saved_model import find_damage
+        from rlf.engines.saved_model import find_file_damage
 
-        return find_damage(checkpoint, sha256)
+        return find_file_damage(checkpoint, sha256)
 
     def save_checkpoint_model(self, model: Mapping[str, Any], checkpoint: Path, target: Path) -> None:
         """The weights of a checkpoint, in the model that the run began with."""

@@ -13,20 +13,20 @@ from rlf.engines.local.model import Critic, PolicyModel
 from rlf.training.batch import Batch
 
 
-def logprobs_of(model: PolicyModel, temperature: float, part: Part) -> torch.Tensor:
+def logprobs_of(model: PolicyModel, temperature: float, part: MicroBatch) -> torch.Tensor:
     return part.logprobs(model, temperature)[0]
 
 
-def entropies_of(model: PolicyModel, temperature: float, part: Part) -> torch.Tensor:
+def entropies_of(model: PolicyModel, temperature: float, part: MicroBatch) -> torch.Tensor:
     return part.logprobs(model, temperature)[1]
 
 
-def critic_values_of(critic: Critic, part: Part) -> torch.Tensor:
+def critic_values_of(critic: Critic, part: MicroBatch) -> torch.Tensor:
     return part.spread(critic.values(part.hidden(critic.model)))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MicroBatch:
     """One micro-batch: rows of a batch, cut to the longest of them, and the M predictions that their losses read."""
 
     tokens_BT: torch.Tensor
@@ -44,7 +44,7 @@ class Part:
     """int64: the prediction of each token of the loss mask; None: one each, in order."""
 
     @classmethod
-    def of(cls, batch: Batch, rows: torch.Tensor, *, share_prefixes: bool) -> Part:
+    def of(cls, batch: Batch, rows: torch.Tensor, *, share_prefixes: bool) -> MicroBatch:
         lengths_B = batch.lengths_B[rows]
         width = int(lengths_B.max())
         tokens_BT, mask_BT = batch.tokens_BT[rows, :width], batch.loss_mask_BT[rows, :width]

@@ -23,7 +23,7 @@ from rlf.core.identity import derive_seed
 from rlf.engines.local.attention import ATTENTION
 from rlf.engines.local.cache import sort_by_tokens, split_rows
 from rlf.engines.local.model import Critic, PolicyModel
-from rlf.engines.local.parts import Part, critic_values_of, entropies_of, logprobs_of
+from rlf.engines.local.parts import MicroBatch, critic_values_of, entropies_of, logprobs_of
 from rlf.spec.models import DemonstrationsSpec, KlPlace, KlSpec, TrainSpec
 from rlf.training.batch import Batch, micro_batches, teacher_metrics
 from rlf.training.evaluation import mean_advantages
@@ -225,7 +225,7 @@ class Updater:
             fixed.values_BT = self._whole(batch, partial(critic_values_of, self.critic))
         return fixed
 
-    def _whole(self, batch: Batch, compute: Callable[[Part], torch.Tensor]) -> torch.Tensor:
+    def _whole(self, batch: Batch, compute: Callable[[MicroBatch], torch.Tensor]) -> torch.Tensor:
         """What `compute` gives for the loss mask's tokens of every row, without gradients: [B, T]."""
         out_BT = torch.zeros_like(batch.rollout_logprobs_BT)
 
@@ -247,8 +247,8 @@ class Updater:
             return micro_batches(rows, lengths_B, budget)
         return split_rows(sort_by_tokens(rows, batch.tokens_BT, lengths_B), batch.tokens_BT, lengths_B, budget)
 
-    def _part(self, batch: Batch, rows: torch.Tensor) -> Part:
-        return Part.of(batch, rows, share_prefixes=self._share_prefixes)
+    def _part(self, batch: Batch, rows: torch.Tensor) -> MicroBatch:
+        return MicroBatch.of(batch, rows, share_prefixes=self._share_prefixes)
 
     def _map(self, function: Callable[[torch.Tensor], T], parts: Iterable[torch.Tensor]) -> Iterable[T]:
         # Both give results in the order of the parts, whichever thread is first: sums of floats keep their order.
@@ -336,7 +336,9 @@ class Updater:
         # reach.
         return torch.autograd.grad(loss, self._parameters(), allow_unused=True), metrics
 
-    def _policy_loss(self, mini: _MiniBatch, part: Part, rows: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
+    def _policy_loss(
+        self, mini: _MiniBatch, part: MicroBatch, rows: torch.Tensor
+    ) -> tuple[torch.Tensor, dict[str, float]]:
         train, fixed, width = self._now, mini.fixed, part.width
         logprobs_N, entropy_N = part.logprobs(self.model, self._temperature)
         logprobs_BT = part.shift.to_tokens(logprobs_N)
@@ -374,7 +376,7 @@ class Updater:
             loss = loss + train.loss.observations * seen
         return loss, metrics
 
-    def _value_loss(self, critic: Critic, mini: _MiniBatch, part: Part, rows: torch.Tensor) -> torch.Tensor:
+    def _value_loss(self, critic: Critic, mini: _MiniBatch, part: MicroBatch, rows: torch.Tensor) -> torch.Tensor:
         assert mini.fixed.values_BT is not None, "a critic's values are computed before its update"
         return value_loss(
             part.shift.to_tokens(critic_values_of(critic, part)),
@@ -417,7 +419,7 @@ def _loss_metrics(result: PolicyLossOutput, num_tokens: float) -> dict[str, floa
     return metrics
 
 
-def _share_filtered_of(loss: PolicyLossConfig, part: Part, mini: _MiniBatch) -> float:
+def _share_filtered_of(loss: PolicyLossConfig, part: MicroBatch, mini: _MiniBatch) -> float:
     """The part's share of what the correction judges in the mini-batch: tokens, or whole sequences."""
     if loss.correction.level is CorrectionLevel.TOKEN:
         return float(part.loss_mask_BT.sum()) / mini.num_tokens

@@ -298,7 +298,7 @@ def whole_number(low: float, high: float) -> Callable[[str], float | None]:
     return read
 
 
-def expected(
+def mean_verdict(
     tokens: Sequence[TokenLogprob], read: Callable[[str], float | None], coverage: float
 ) -> tuple[float, float]:
     """The expected value where the verdict begins, and the probability that lies on verdicts there.

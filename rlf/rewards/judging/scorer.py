@@ -19,10 +19,10 @@ from rlf.rewards.judging.prompts import (
     FencedTemplate,
     UnreadableReply,
     candidate_values,
-    expected,
     gold_values,
     images_of,
     json_object,
+    mean_verdict,
     ranking_of,
     reply_text,
     score_of,
@@ -242,7 +242,7 @@ class JudgeScorer:
 
     def _read_expected(self, reply: Reply) -> tuple[float, str]:
         low, high = self._judging.range
-        value, mass = expected(reply.logprobs, whole_number(low, high), self._judging.coverage)
+        value, mass = mean_verdict(reply.logprobs, whole_number(low, high), self._judging.coverage)
         return (value - low) / (high - low), f"expected {value:.3g}, with {mass:.0%} of the probability on scores"
 
     def _read_values(self, reply: Reply, names: Sequence[str]) -> tuple[list[Any], str]:
@@ -272,7 +272,7 @@ class JudgeScorer:
         """1 where the first is better."""
         if self._judging.read is Read.EXPECTED:
             letters = {"A": 1.0, "B": 0.0}
-            value, _ = expected(reply.logprobs, lambda token: letters.get(token.strip()), self._judging.coverage)
+            value, _ = mean_verdict(reply.logprobs, lambda token: letters.get(token.strip()), self._judging.coverage)
             return value, ""
         (winner,), reason = self._read_values(reply, ["winner"])
         won = _WINNERS.get(str(winner).strip().lower())

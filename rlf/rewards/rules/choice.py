@@ -122,26 +122,26 @@ class Choice(Rule):
     def judge(self, trajectory: Trajectory) -> Verdict:
         """Compares the letters; a task whose golds hold none is unscorable."""
         texts = golds(trajectory.task.answer)
-        right = {letter for text in texts if (letter := chosen(text, self.choices)) is not None}
+        right = {letter for text in texts if (letter := chosen_letter(text, self.choices)) is not None}
         if not right:
             return Verdict(None, f"the gold {shown(texts)} names none of {self.choices}")
-        letter = chosen(trajectory.answer or "", self.choices)
+        letter = chosen_letter(trajectory.answer or "", self.choices)
         if letter is None:
             return Verdict(0.0, f"no letter of {self.choices} is chosen, or more than one")
         return Verdict(float(letter in right), f"{letter} is chosen; right is {' or '.join(sorted(right))}")
 
     def read_gold(self, gold: str) -> Answer:
-        letter = chosen(gold, self.choices)
+        letter = chosen_letter(gold, self.choices)
         fault = f"names none of {self.choices}, and is unscorable"
         return Answer("text", gold, fault=fault) if letter is None else Answer("choice", letter)
 
 
-def chosen(text: str, choices: str) -> str | None:
+def chosen_letter(text: str, choices: str) -> str | None:
     """The letter that a text chooses, in upper case; None when it chooses none of `choices`, or several.
 
-    >>> chosen("I think the answer is b.", "ABCD")
+    >>> chosen_letter("I think the answer is b.", "ABCD")
     'B'
-    >>> chosen("The answer is A, B, C or D", "ABCD")
+    >>> chosen_letter("The answer is A, B, C or D", "ABCD")
     """
     part, is_marked = marked_part(text[-_MAX_CHARS:])
     bare = _WRAPPER.sub(" ", fold(part))

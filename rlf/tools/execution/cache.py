@@ -39,7 +39,7 @@ class CacheKey(NamedTuple):
     """Canonical JSON."""
 
 
-def canonical(arguments: Mapping[str, Any]) -> str | None:
+def canonical_arguments(arguments: Mapping[str, Any]) -> str | None:
     """The same text for the same arguments in any order; None when they have no canonical JSON (NaN)."""
     try:
         return _encode(arguments)
@@ -245,10 +245,10 @@ class TapeWriter:
 
 def read_tape(path: Path) -> Tape:
     """Reads what a TapeWriter wrote. Raises RlfError."""
-    return Tape(read_calls(path))
+    return Tape(read_taped_calls(path))
 
 
-def read_calls(path: Path) -> list[tuple[AnsweredCall, ToolResult]]:
+def read_taped_calls(path: Path) -> list[tuple[AnsweredCall, ToolResult]]:
     """The calls that a TapeWriter wrote. Raises RlfError."""
     lines = _read_lines(path)
     latest = {line.trajectory_id: line.session for line in lines}
@@ -288,4 +288,4 @@ def _read_recorded_line(path: Path, number: int, text: str) -> _Line:
 
 def arguments_text(arguments: Any) -> str:
     """The same text for the same arguments; all that have no canonical JSON share one."""
-    return canonical(arguments) or "null"
+    return canonical_arguments(arguments) or "null"

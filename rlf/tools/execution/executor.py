@@ -31,10 +31,10 @@ from rlf.tools.execution.cache import (
     Tape,
     TapeWriter,
     arguments_text,
-    canonical,
+    canonical_arguments,
 )
 from rlf.tools.execution.gate import ConcurrencyGate, LoopMonitor, affordable_calls
-from rlf.tools.execution.open_tool import Course, OpenTool, Surroundings, refusal
+from rlf.tools.execution.open_tool import Course, OpenTool, Surroundings, refused_call
 from rlf.tools.kind import CallOrigin, LimitScope
 from rlf.tools.results import MAX_NAME_CHARS, CountTokens, shorten
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
@@ -265,12 +265,12 @@ class Executor:
         is_coerced = tool.declaration.coerce is Coercion.SAFE
         arguments = tool.arguments.coerced(call.arguments) if is_coerced else None
         if arguments is None:
-            return refusal(Outcome.INVALID_ARGUMENTS, f"invalid arguments for {call.name}: {complaint}")
+            return refused_call(Outcome.INVALID_ARGUMENTS, f"invalid arguments for {call.name}: {complaint}")
         return replace(await self._call_cached(tool, arguments, course), coerced=True)
 
     async def _call_cached(self, tool: OpenTool, arguments: Mapping[str, Any], course: Course) -> ToolResult:
         """The call, or the tool's earlier answer to it where the declaration lets one do."""
-        text = canonical(arguments) if tool.is_cached else None
+        text = canonical_arguments(arguments) if tool.is_cached else None
         if text is None:
             return await tool.run(arguments, course)
         key = CacheKey(tool.declaration.name, tool.source_hash, text)
@@ -293,7 +293,7 @@ class Executor:
         # Made up by the model: it may hold a secret that a result has shown it, and be of any length.
         name = shorten(self._around.redact(clean(name)), MAX_NAME_CHARS)
         text = f"no tool {name!r}{nearest(name, known)} (known: {', '.join(known) or 'none'})"
-        return refusal(Outcome.UNKNOWN_TOOL, self._around.redact(text))
+        return refused_call(Outcome.UNKNOWN_TOOL, self._around.redact(text))
 
 
 class _EveryTool:

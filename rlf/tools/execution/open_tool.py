@@ -178,7 +178,7 @@ class OpenTool:
         elif breaker is not None and breaker.probe_at is not None:
             reason = breaker.refuses()
         if reason is not None:
-            return refusal(Outcome.CIRCUIT_OPEN, f"{self.declaration.name} is out of order: {reason}")
+            return refused_call(Outcome.CIRCUIT_OPEN, f"{self.declaration.name} is out of order: {reason}")
         if self.runtime.names_calls:
             # Unique among the calls of a run: those of a trajectory are counted by tool and agent's call.
             caller = course.origin.call_id or course.origin.trajectory_id
@@ -363,7 +363,7 @@ def _end_failed(failure: ToolFailure) -> Ending:
     return Ending(failure.outcome, failure.text, retry_after_s=failure.retry_after_s or 0.0)
 
 
-def refusal(outcome: Outcome, text: str) -> ToolResult:
+def refused_call(outcome: Outcome, text: str) -> ToolResult:
     """The result of a call that never reached a tool."""
     text = f"error: {shorten(clean(text[:MAX_FAULT_CHARS]))}"
     return ToolResult(outcome, text, size_bytes=size_bytes(text))

@@ -94,7 +94,7 @@ class SourceRuntime(ToolRuntime):
         execution = await evaluate(self.sandbox, self._source, call_text(self._function, arguments), limits)
         refuse_failures(execution)
         failed = execution.outcome is not SandboxOutcome.OK
-        text = error_of(execution) if failed else to_text(value_of(execution))
+        text = error_of(execution) if failed else to_text(returned_value(execution))
         return ToolOutput(clean(text), is_error=failed, usage=usage_of(execution))
 
 
@@ -108,7 +108,7 @@ def call_text(function: str, arguments: Mapping[str, Any]) -> str:
     return f"{function}(**{dict(arguments)!r})"
 
 
-def value_of(execution: Execution) -> Any:
+def returned_value(execution: Execution) -> Any:
     """The value that a call returned; its text where that is no literal."""
     try:
         return ast.literal_eval(execution.value or "None")

@@ -52,7 +52,7 @@ _ITEM = re.compile(
 _STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST, DocstringStyle.EPYDOC)
 
 
-def summary(document: str) -> str:
+def docstring_summary(document: str) -> str:
     """A docstring up to its first section; all of it where its list of arguments has an unknown style."""
     found = _SECTION.search(document)
     # The model would lose words that no style could read: better all of the docstring than none of its arguments.
@@ -152,7 +152,7 @@ def describe_function(function: Callable[..., Any], name: str) -> ToolDescriptio
     input_schema |= {"required": required} if required else {}
     input_schema |= {"additionalProperties": admitted[0] or True} if admitted else {}
     input_schema |= {"$defs": schemas.definitions} if schemas.definitions else {}
-    return ToolDescription(name, summary(document), input_schema)
+    return ToolDescription(name, docstring_summary(document), input_schema)
 
 
 def _refuse_unnamed(signature: CallSignature, name: str) -> None:

@@ -19,7 +19,7 @@ from rlf.apps.openrlhf.flags import TAKES
 from rlf.apps.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES, Layout
 from rlf.core import SpecError
 from rlf.plan import compile as compile_plan
-from rlf.spec.facts import leaves
+from rlf.spec.facts import leaf_types
 from rlf.spec.models import RunSpec
 
 from ...reference import load_reference
@@ -50,7 +50,7 @@ def keys_of(model: type[BaseModel], prefix: str = "") -> set[str]:
         if path in WHOLE:
             found.add(path)
             continue
-        below = [kind for kind in leaves(info.annotation) if inspect.isclass(kind) and issubclass(kind, BaseModel)]
+        below = [kind for kind in leaf_types(info.annotation) if inspect.isclass(kind) and issubclass(kind, BaseModel)]
         if path == "train.algorithm":
             below = [ESTIMATORS.get(name) for name in ESTIMATOR_NAMES]
             found.add("train.algorithm.kind")

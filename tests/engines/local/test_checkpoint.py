@@ -16,7 +16,7 @@ from rlf.engines.local.checkpoint import (
     save_checkpoint,
 )
 from rlf.engines.local.model import load_model
-from rlf.engines.saved_model import find_damage
+from rlf.engines.saved_model import find_file_damage
 from rlf.spec.models import KlSpec, LoraSpec
 from tests.engines.local.test_update import batch_of, new_updater, weights
 
@@ -68,14 +68,14 @@ def test_what_reward_terms_have_counted_is_in_the_checkpoint(tmp_path):
 
 def test_a_checkpoint_with_a_changed_or_missing_file_is_not_whole(tmp_path):
     path, sha256 = save_checkpoint(tmp_path / "c", new_updater(model_in(tmp_path / "m")), TrainingProgress(1))
-    assert find_damage(path, sha256) is None
-    assert find_damage(path, "another") == "manifest.json differs from what was written"
+    assert find_file_damage(path, sha256) is None
+    assert find_file_damage(path, "another") == "manifest.json differs from what was written"
     kept = (path / "progress.json").read_text()
     (path / "progress.json").write_text(kept.replace("1", "2"))
-    assert find_damage(path, sha256) == "progress.json differs from what was written"
+    assert find_file_damage(path, sha256) == "progress.json differs from what was written"
     (path / "progress.json").unlink()
-    assert find_damage(path, sha256) == "progress.json is gone"
-    assert find_damage(tmp_path / "nowhere") == "the folder is gone"
+    assert find_file_damage(path, sha256) == "progress.json is gone"
+    assert find_file_damage(tmp_path / "nowhere") == "the folder is gone"
 
 
 def test_the_manifest_names_every_file(tmp_path):

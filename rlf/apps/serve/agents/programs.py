@@ -27,7 +27,7 @@ from rlf.core.text import clean, clean_value, describe
 from rlf.processes.child import SUPERVISED_END_S, describe_exit, run_to_end, supervised
 from rlf.rollout.by_text import message_of
 from rlf.sandbox.launch import BUBBLEWRAP, INSTALL_BUBBLEWRAP, system_options
-from rlf.spec.agent import AgentFailure, AgentSpec, fill
+from rlf.spec.agent import AgentFailure, AgentSpec, fill_in
 from rlf.types.task import Task
 
 _MAX_OUTPUT = 16 << 20
@@ -156,9 +156,9 @@ class _Command(Program):
         values |= {f"row.{name}": str(value) for name, value in task.row.items()}
         async with _own_folder() as folder:
             await asyncio.to_thread(Path(folder, "task.json").write_bytes, _encode(asdict(task)))
-            words = [fill(word, values) for word in self._words]
+            words = [fill_in(word, values) for word in self._words]
             words = words if self._place is None else self._place.wrap(words, folder, session)
-            env = _environment(folder, session) | {name: fill(text, values) for name, text in self.agent.env.items()}
+            env = _environment(folder, session) | {name: fill_in(text, values) for name, text in self.agent.env.items()}
             pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
             try:
                 async with supervised(words, stdout=pipe, stderr=both, env=env, cwd=Path(folder)) as process:

@@ -29,7 +29,7 @@ from rlf.core.text import clean
 from rlf.rollout.by_text import TextPlayer
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout, with_observation
-from rlf.spec.agent import AgentFailure, AgentSpec, error_of
+from rlf.spec.agent import AgentFailure, AgentSpec, agent_error
 from rlf.spec.models import ChatSpec
 from rlf.types.events import Notice
 from rlf.types.policy import Policy
@@ -313,7 +313,7 @@ class AgentPlayer:
         await session.close()
         session.step_world()
         stop, answer = session.ending(failure, result.answer)
-        error = session.tools.error or session.error or (None if failure is None else error_of(failure, words or ""))
+        error = session.tools.error or session.error or (None if failure is None else agent_error(failure, words or ""))
         if failure is not None:
             session.counts[f"failed: {failure}"] += 1
         if world is not None and stop is not StopReason.INFRA_FAILURE:
