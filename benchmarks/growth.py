@@ -227,12 +227,29 @@ def memory(arguments):
 
 
 def step(arguments):
-    """CPU seconds of the second of two steps, the peak memory, and what is in use behind the step."""
+    """CPU seconds of a step, the peak memory, and what is in use behind the last.
+
+    The mean of as many steps behind the first as make 1,024 trajectories, at least one and at most 16, of a policy that
+    stays as it is. Python looks for garbage as in a command, which leaves out what was loaded.
+    """
+    num_steps = max(1, min(16, 1024 // (8 * arguments.tasks)))
+    sizes = [f"train.steps={num_steps + 1}", f"train.prompts_per_step={arguments.tasks}", "train.learning_rate=1e-9"]
     with tempfile.TemporaryDirectory() as folder:
-        sizes = ["train.steps=2", f"train.prompts_per_step={arguments.tasks}", "~data.eval", "~eval"]
-        steps = train(spec_in(Path(folder)), [*sizes, f"+rollout.max_concurrency={arguments.slots}"])
+        spec = spec_in(Path(folder))
+        as_command()
+        steps = train(spec, [*sizes, "~data.eval", "~eval", f"+rollout.max_concurrency={arguments.slots}"])
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(steps.ended[1][1] - steps.ended[0][1], peak_mb, steps.used_mb[1])
+    print((steps.ended[-1][1] - steps.ended[0][1]) / num_steps, peak_mb, steps.used_mb[-1])
+
+
+def as_command():
+    """Python looks for garbage as it does in rlf's commands."""
+    import rlf.engines.local.engine
+    import rlf.runs.start  # noqa: F401  # loaded before, as the first look in a command finds it
+
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, *gc.get_threshold()[1:])
 
 
 def calls(arguments):
@@ -296,9 +313,7 @@ async def in_flight(executor_class, tools, call_class, num):
     async with executor:
         await executor.invoke(call_class("search", {"query": "first"}), trajectory_id="first")  # reads the passages
         before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(20_000, *gc.get_threshold()[1:])  # as rlf's commands do
+        as_command()
         started = time.process_time()
         made = [executor.invoke(call_class("search", {"query": f"q{n}"}), trajectory_id=str(n)) for n in range(num)]
         await asyncio.gather(*made)
