@@ -105,7 +105,8 @@ def describe(error: BaseException | None) -> str:
     """An error with what it came from, which clients hide, the first of them first."""
     found = list[str]()
     while error is not None:
-        found.insert(0, f"{type(error).__name__}: {error}"[:80])
+        if isinstance(error, Exception):  # no cancellation: its text names tasks
+            found.insert(0, f"{type(error).__name__}: {error}"[:80])
         error = error.__cause__ or error.__context__
     return ", then ".join(dict.fromkeys(found))
 
