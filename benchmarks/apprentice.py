@@ -4,8 +4,8 @@ No built-in base follows what a teacher is shown, so this makes one of `builtin:
 text after the question it serves, and without one it says that it is done, but for the share `--right`. `--shown
 solution`: the text is the solution of the task. Then two arms with the same tasks, rate and number of rollouts: the
 base shown the solutions as its own teacher (`distillation`), and the rewards alone. `--shown failure`: the text is what
-a reward says against having done nothing. `--shown error`: without a text the base cancels an order by its customer's
-name and is done, and the text is the error of that call. In both `rlf climb` is tried, on tasks without solutions.
+a reward says against having done nothing. `--shown error`: without a text the base refunds what it is to cancel, and
+the other way round, and the text is the error of that call. In both `rlf climb` is tried, on tasks without solutions.
 Held-out success is sampled, and what the base is shown for its second figure is shown nowhere else.
 """
 
@@ -40,23 +40,17 @@ _ROOM = "rollout.max_total_tokens=448"
 _FAILED = "An earlier attempt failed:\n"
 _REASON = "not found"
 """Of the term `called` where its pattern is not found."""
-_ERROR = "error: ValueError: no order {}"
-"""Of the tool `cancel` for a number that is none."""
+_WRONG = {"cancel": ("refund", "open"), "refund": ("cancel", "delivered")}
+"""By the right tool: the other one, and the state of an order that it refuses."""
 STEPS, TRIED = 60, 64
 
 
-def customer_of(one: Demonstration) -> str:
-    """Whose orders a task is about."""
-    return str(one.turns[0].calls[0].arguments["customer"])
-
-
-def fail(one: Demonstration, shown: str) -> tuple[DemonstratedTurn, ...]:
-    """What the base does without a text."""
-    done, customer = DemonstratedTurn("done"), customer_of(one)
-    if shown != "error":
-        return (done,)
-    calls = (ToolCall("cancel", {"number": customer}),)
-    return (DemonstratedTurn("", calls=calls, results=(_ERROR.format(customer),)), done)
+def mix_up(one: Demonstration) -> DemonstratedTurn:
+    """The other tool in place of the right one, and its error."""
+    call = one.turns[1].calls[0]
+    tool, state = _WRONG[call.name]
+    error = f"error: PermissionError: {call.arguments['number']} is {state}"
+    return DemonstratedTurn("", calls=(ToolCall(tool, call.arguments),), results=(error,))
 
 
 def write_lessons(solved: Path, path: Path, right: float, texts: Mapping[str, str], shown: str) -> None:
@@ -66,7 +60,8 @@ def write_lessons(solved: Path, path: Path, right: float, texts: Mapping[str, st
         task = one.task
         told = replace(task, id=f"{task.id}-shown", messages=with_observation(task.messages, texts[task.question]))
         rows.append(write_demonstration(Demonstration(told, one.turns, one.tools)))
-        turns = one.turns if rng.random() < right else fail(one, shown)
+        failed = (DemonstratedTurn("done"),) if shown != "error" else (one.turns[0], mix_up(one), one.turns[-1])
+        turns = one.turns if rng.random() < right else failed
         rows.append(write_demonstration(Demonstration(task, turns, one.tools)))
     rng.shuffle(rows)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -80,7 +75,7 @@ def make_apprentice(folder: Path, right: float, shown: str) -> tuple[str, dict[s
         call("demos", _SPEC, "--gold", "--closing", "done", "-o", str(solved), "--runs", str(runs))
     texts = load_solutions(str(solved))
     if shown != "solution":
-        said = {one.task.question: _ERROR.format(customer_of(one)) for one in load_demonstrations(str(solved))}
+        said = {one.task.question: mix_up(one).results[0] for one in load_demonstrations(str(solved))}
         texts = {asked: _FAILED + (said[asked] if shown == "error" else _REASON) for asked in said}
     if not (folder / "made").exists():
         write_lessons(solved, lessons, right, texts, shown)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rlf.apps.build.calls import BuiltTools, KnownTool, gold_calls
+from rlf.apps.build.calls import BuiltTools, gold_calls
 from rlf.apps.build.folder import BUILD, CERTIFICATE, SPLITS, BuildCertificate, hash_files, read_world, write_json
 from rlf.apps.build.probe import check_arguments, check_code, check_distractor, check_tool, check_ways
 from rlf.apps.build.task import BuildTask, ProofBench, ProofFailure, prove
@@ -128,7 +128,8 @@ async def _prove_task(task: BuildTask, tools: BuiltTools) -> None:
             raise ValueError(result.text)
         return result.text
 
-    prove(task, ProofBench(invoke), SearchedText("\n".join(_document_of(each) for each in known.values())))
+    documents = (json.dumps([one.name, one.description, one.schema], ensure_ascii=False) for one in known.values())
+    prove(task, ProofBench(invoke), SearchedText("\n".join(documents)))
     needed = dict.fromkeys(step.tool for step in task.steps)
     for name in () if tools.keeps_state else needed:
         own, hidden = [each for each in calls if each.tool == name], [e.gold for e in calls if e.tool != name]
@@ -139,7 +140,3 @@ async def _prove_task(task: BuildTask, tools: BuiltTools) -> None:
         await check_ways(task, known, play)
         for name in known.keys() - needed:
             await check_distractor(known[name], task, play)
-
-
-def _document_of(tool: KnownTool) -> str:
-    return json.dumps([tool.name, tool.description, tool.schema], ensure_ascii=False)

@@ -27,7 +27,7 @@ from rlf.runs.opening import power_notices
 from rlf.runs.place import open_reader
 from rlf.runs.plans import check_spec
 from rlf.runs.start import resume, start
-from rlf.spec import RunSpec
+from rlf.spec import RunSpec, load_spec
 from rlf.spec.engines import Feature
 from rlf.training.harness import import_app
 from rlf.types.events import EvaluationFinished, EventSink, RunEvent, RunStatus
@@ -35,8 +35,8 @@ from rlf.types.events import EvaluationFinished, EventSink, RunEvent, RunStatus
 _KEY = "rlf climb"
 _PASSES, _PER_STEP, _LEAST_STEPS = 5, 32, 20
 """Of solutions that the spec does not set up as demonstrations: passes over them, of so many a step."""
-_MOST_DISTILLED = 24
-"""Steps that a policy gets to learn from itself, where rewards are all equal: soon, or most likely not at all."""
+_DISTILLED = 8
+"""Steps of a round in which a policy learns from itself, of three at most: it learns soon, then forgets or drifts."""
 _NO_DEMONSTRATIONS = "data.demonstrations=null"
 
 
@@ -229,8 +229,6 @@ class _Ladder:
         return {"path": str(file.resolve()), "per_step": _PER_STEP}, steps
 
     def _has_demonstrations(self) -> bool:
-        from rlf.spec import load_spec
-
         shown = load_spec(list(self._files), list(self._overrides)).spec.data.demonstrations
         return shown is not None and (shown.path.startswith(BUILTIN) or Path(shown.path).exists())
 
@@ -248,7 +246,17 @@ class _Ladder:
             if not any(describe(each.scored) for each in kept if each is not None):
                 raise _Skip("nothing is reported against tries that fail: no error of a tool, no reason of a reward")
         changes = ["train.algorithm=distillation", "train.dynamic_filtering=null"]  # rewards may all be equal
-        return self._sample("distillation", changes, _MOST_DISTILLED)
+        rounds = list[Rung]()
+        for name in ("distillation", "distillation-2", "distillation-3"):
+            rounds.append(self._sample(name, changes, _DISTILLED))
+            if (rounds[-1].success or 0.0) < (best.success or 0.0):
+                break  # the policy has forgotten: what it was before is what the next rung begins with
+            best, self._model = rounds[-1], rounds[-1].model or self._model
+            if (best.low or 0.0) >= self._options.target:
+                break
+        num_rollouts, num_sampled = sum(each.num_rollouts for each in rounds), sum(each.num_sampled for each in rounds)
+        found = replace(best, name="distillation", num_rollouts=num_rollouts, num_sampled=num_sampled)
+        return replace(found, time_s=sum(each.time_s for each in rounds))
 
     def _rewards(self) -> Rung:
         if self._best is not None and self._best.unsolved == 1:

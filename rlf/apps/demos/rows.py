@@ -121,16 +121,13 @@ def read_demonstration(values: Mapping[str, Any]) -> Demonstration:
         before, after = messages[:first], messages[first:]
     if not before or not after:
         raise ValueError("expected a prompt and then an assistant's message. Leave the row out.")
-    prompt_messages = tuple(read_message(_as_system(message)) for message in before)
+    plain = ({**one, "role": "system"} if one.get("role") == "developer" else one for one in before)
+    prompt_messages = tuple(map(read_message, plain))
     tools = _read_tools(decode(values.get("tools")))
     kind, given = values.get("kind"), values.get("id")
     turns = tuple(_read_turns(after))
     id_ = str(given) if given not in (None, "") else hash_json([before, after])[:16]
     return Demonstration(Task(id_, prompt_messages, kind=None if kind is None else str(kind)), turns, tools)
-
-
-def _as_system(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**message, "role": "system"} if message.get("role") == "developer" else message
 
 
 def _read_turns(messages: Sequence[Mapping[str, Any]]) -> list[DemonstratedTurn]:

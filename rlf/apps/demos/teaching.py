@@ -22,7 +22,7 @@ from rlf.spec.model_files import folder_on_disk
 from rlf.training.batch import Batch, TeacherRows
 from rlf.training.harness import Harness
 from rlf.types.score import Scored
-from rlf.types.task import Message, Task
+from rlf.types.task import Message
 from rlf.types.world import shown_tools
 
 if TYPE_CHECKING:
@@ -68,8 +68,9 @@ class Teaching:
 
     def _prompts_of(self, item: Scored) -> list[int] | None:
         """The tokens of the teacher's prompt; None where there is nothing to show it."""
-        trajectory = item.trajectory
-        texts = [self._find_solution(trajectory.task), describe_failures(item) if self._shows_failures else ""]
+        trajectory, task = item.trajectory, item.trajectory.task
+        solution = self._solutions.get(_PASS.sub("", task.id)) or self._solutions.get(task.question, "")
+        texts = [solution, describe_failures(item) if self._shows_failures else ""]
         shown = "\n\n".join(text for text in texts if text)
         if not shown or trajectory.forks:
             return None
@@ -83,9 +84,6 @@ class Teaching:
         harness, world = self._harness, item.trajectory.world
         tools = shown_tools(harness.worlds, harness.tools.descriptions, item.trajectory.task)
         return harness.chat.prompt(with_observation(messages, None if world is None else world.observation), tools)
-
-    def _find_solution(self, task: Task) -> str:
-        return self._solutions.get(_PASS.sub("", task.id)) or self._solutions.get(task.question, "")
 
 
 def find_other_tokens(model: str, teacher: str) -> Iterator[str]:
