@@ -152,14 +152,10 @@ LEAST = ["train.prompts_per_step=2", "rollout.num_generations=4"]
 def write_search(folder: Path, name: str, target: dict[str, Any] | None, mcp: str) -> Path:
     """The built-in search whose tool asks something else; without a target, an MCP server."""
     spec = read_search()
-    tool = {
-        "use": spec["tools"][0],
-        "target": target,
-        "cache": None,
-        "limits": {"timeout_s": 5, "retries": 2},
-        "idempotent": True,
-    }
-    spec["tools"][0] = {"mcp": {"url": mcp}, "limits": tool["limits"], "idempotent": True} if target is None else tool
+    tool = yaml.safe_load((ROOT / "tool_specs/search.yaml").read_text("utf-8"))
+    shown = {key: tool[key] for key in ("name", "description", "inputSchema")}  # without its cache
+    asked = {"mcp": {"url": mcp}} if target is None else shown | {"target": target}
+    spec["tools"][0] = asked | {"limits": {"timeout_s": 5, "retries": 2}, "idempotent": True}
     path = folder / f"{name}.yaml"
     path.write_text(json.dumps(spec), encoding="utf-8")
     return path
