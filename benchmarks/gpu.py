@@ -118,7 +118,7 @@ class Report:
             yield part
         except Exception as error:  # noqa: BLE001 - the other parts run all the same
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            part.result, part.failed = f"FAILED: {lines[-1][:300]}", True
+            part.result, part.failed = f"FAILED: {' '.join(lines[-4:])[-600:]}", True
         part.seconds = time.monotonic() - began
         self.parts.append(part)
         print(f"{part.seconds:6.1f} s  {name}: {part.result} {part.figures or ''}", flush=True)
