@@ -69,8 +69,9 @@ class SearchedText:
 
     @cached_property
     def _numbers(self) -> frozenset[float]:
+        numbers = (*_NUMBER.findall(self._text), *re.findall(r"\d+", self._text))  # in digits of any script
         found = [
-            _WORD.sub(_to_ascii, number) for number in (*_NUMBER.findall(self._text), *re.findall(r"\d+", self._text))
+            _WORD.sub(lambda run: "".join(str(unicodedata.digit(one)) for one in run[0]), each) for each in numbers
         ]
         grouped = ["".join(re.findall(r"\d+", number)) for number in _GROUPED.findall(self._text)]
         return frozenset(float(number) for number in (*found, *grouped))
@@ -142,10 +143,6 @@ def as_number(value: Value) -> float | None:
     if not isinstance(value, str):
         return float(value)
     return float(value) if re.fullmatch(r"-?\d+(\.\d+)?", value.strip()) else None
-
-
-def _to_ascii(digits: re.Match[str]) -> str:
-    return "".join(str(unicodedata.digit(each)) for each in digits[0])
 
 
 def _is_long(compact: str) -> bool:

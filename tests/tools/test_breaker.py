@@ -92,3 +92,17 @@ def test_a_dead_dependency_fails_fast_unscorable_and_comes_back(declare: Any, to
     assert len(told) == 1
     assert "tool depend: too many calls failed in a row" in told[0]
     assert "nobody listens" in told[0]
+
+
+def test_calls_that_are_refused_give_the_reason_why_nobody_has_to_wait_for_the_tool(
+    declare: Any, toolbox: ModuleType
+) -> None:
+    async def story() -> list[ToolResult]:
+        async with Executor([declare("leave", limits={"breaker": {"failures": 1, "pause_s": 60}})]) as executor:
+            call = ToolCall("leave", {"query": "x"})
+            return [await executor.invoke(call, trajectory_id="t") for _ in range(3)]
+
+    results = asyncio.run(story())
+    assert [result.outcome for result in results] == [Outcome.GONE] * 3
+    assert len({result.text for result in results}) == 1
+    assert "there is no model" in results[0].text

@@ -312,6 +312,11 @@ async def unsure(query: str) -> str:
     raise ToolFailure(Outcome.UNKNOWN, "the connection broke after the request was sent")
 
 
+async def leave(query: str) -> str:
+    """A server that is none of a model."""
+    raise ToolFailure(Outcome.GONE, "there is no model")
+
+
 DEAD = [False]
 """Whether `depend` has nobody to talk to."""
 

@@ -298,7 +298,10 @@ def _choose(kept: Sequence[Candidate], asked: DemosOptions, counts: Counter[str]
         for one in left:
             assert one.demonstration is not None, "a candidate without a conversation"
             by_question.setdefault(one.demonstration.task.id.partition("#")[0], []).append(one)
-        groups = [sorted(several, key=_rank)[: asked.best] for several in by_question.values()]
+        groups = [
+            sorted(several, key=lambda one: (-one.facts.get("reward", 0.0), one.facts["turns"]))[: asked.best]
+            for several in by_question.values()
+        ]
         best = {id(one) for several in groups for one in several}
         left = _cut(left, lambda one: id(one) in best, "others of its question are better", counts)
     if asked.balance:
@@ -313,11 +316,6 @@ def _choose(kept: Sequence[Candidate], asked: DemosOptions, counts: Counter[str]
         counts["there are as many as asked for"] += len(left) - asked.limit
         left = left[: asked.limit]
     return left
-
-
-def _rank(one: Candidate) -> tuple[float, float]:
-    """Of higher reward, then of fewer turns, first."""
-    return (-one.facts.get("reward", 0.0), one.facts["turns"])
 
 
 def _cut(

@@ -259,14 +259,13 @@ class Agent:
     async def _stand_in(self, parts: _Parts, policy: EnginePolicy, scored: Scored) -> LeftOutTokens:
         """The tokens for a trajectory that is left out: its own, or others where it sampled none."""
         stand_in = LeftOutTokens.of(scored.trajectory) or parts.stand_in
-        if stand_in is None:  # nothing was sampled here yet: one real token, since a made-up one has no probability
-            context, sampling = parts.harness.chat.stop_token_ids[:1], parts.harness.training
-            request = SampleRequest(
-                scored.trajectory.id, context, max_tokens=1, sampling=sampling, seed=self._spec.seed
-            )
-            sample = await policy.sample(request)
-            stand_in = LeftOutTokens([*context, *sample.tokens[:1]], [0.0, *sample.logprobs[:1]], 1)
-        return stand_in
+        if stand_in is not None:
+            return stand_in
+        # Nothing was sampled here yet: one real token, since a made-up one has no probability.
+        context, sampling = parts.harness.chat.stop_token_ids[:1], parts.harness.training
+        request = SampleRequest(scored.trajectory.id, context, max_tokens=1, sampling=sampling, seed=self._spec.seed)
+        sample = await policy.sample(request)
+        return LeftOutTokens([*context, *sample.tokens[:1]], [0.0, *sample.logprobs[:1]], 1)
 
     def _sampler(self, policy: EnginePolicy, parts: _Parts, row: JobRow, sample: int) -> Policy:
         """vLLM, and in a rehearsal a written call before it."""

@@ -103,6 +103,8 @@ class OpenTool:
         self._output = None if declaration.output_schema is None else OutputCheck(declaration.output_schema)
         self._gate = ConcurrencyGate(declaration.target.concurrency(limits), _make_windows(limits.rate))
         self._breaker = None if limits.breaker is None else Breaker(limits.breaker)
+        self._gone = ""
+        """Why the last call found that nobody has to wait for the tool; calls that are refused give it too."""
         self._holds_trajectories = type(runtime).end_trajectory is not ToolRuntime.end_trajectory
         self._gets_ready = type(runtime).make_ready is not ToolRuntime.make_ready
         self._abandons = type(runtime).num_abandoned is not ToolRuntime.num_abandoned
@@ -178,7 +180,8 @@ class OpenTool:
         elif breaker is not None and breaker.probe_at is not None:
             reason = breaker.refuses()
         if reason is not None:
-            return refused_call(Outcome.CIRCUIT_OPEN, f"{self.declaration.name} is out of order: {reason}")
+            outcome = Outcome.GONE if self._gone else Outcome.CIRCUIT_OPEN
+            return refused_call(outcome, self._gone or f"{self.declaration.name} is out of order: {reason}")
         if self.runtime.names_calls:
             # Unique among the calls of a run: those of a trajectory are counted by tool and agent's call.
             caller = course.origin.call_id or course.origin.trajectory_id
@@ -195,6 +198,7 @@ class OpenTool:
                 breaker.forget()
             # What the call has spent is not lost with its trajectory: who records that reads it off the cancellation.
             raise self._make_result(_CUT_OFF, course, queue_s, started).as_cancellation() from None
+        self._gone = ending.text if ending.outcome is Outcome.GONE else ""
         result = self._make_result(ending, course, queue_s, started)
         if usage := result.usage:
             self._gate.spend(usage.get("prompt_tokens", 0.0) + usage.get("completion_tokens", 0.0))

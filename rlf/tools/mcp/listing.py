@@ -58,11 +58,10 @@ def listing_of(server: McpServer) -> Listing:
     Raises:
         RlfError: it cannot be started or reached, or does not answer in time.
     """
-    found = known_listing(server)
-    if found is None:
-        _announce_run(server)
-        found = fresh_listing(server)
-    return found
+    if (known := known_listing(server)) is not None:
+        return known
+    _announce_run(server)
+    return fresh_listing(server)
 
 
 def find_faults(server: McpServer, find: Callable[[Listing], list[T]]) -> list[T]:
