@@ -3,13 +3,10 @@ import os
 import signal
 import socketserver
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from rlf.data.opened import OpenedTasks
 
 from .warm import COMMON, share_session, warm_python
 
@@ -92,28 +89,6 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     gc.freeze()
     gc.enable()
-    _keep_loaded_tasks()
-    if (provenance := sys.modules.get("rlf.runs.provenance")) is not None:
-        _keep_answers_of_git(provenance)
-
-
-def _keep_loaded_tasks():
-    """Datasets of unchanged files, which are nearly always the built-in ones, are read once and not by each run."""
-    loaded = {}
-
-    def tasks_of(opened):
-        if opened.key not in loaded:
-            loaded[opened.key] = opened._load()
-        return loaded[opened.key]
-
-    OpenedTasks._loaded_tasks = property(tasks_of)
-
-
-def _keep_answers_of_git(provenance):
-    """No test changes the checkout; each run asks five times for its commit and its edits."""
-    checkout, ask = provenance._checkout(), provenance._run_git
-    kept = cache(ask)
-    provenance._run_git = lambda *words: (kept if provenance._checkout() == checkout else ask)(*words)
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ class JobWatch:
                 # With the time of its ended children, which is lost otherwise; without memory that several count.
                 used_s += sum(map(int, fields[11:15])) / _TICKS
                 size += (resident - shared) * _PAGE_BYTES
-        self._seen.append((now, used_s))
+        self._seen.append((now, max([used_s, *(seen for _, seen in self._seen[-1:])])))  # who ended took its time along
         self._resident_bytes, self._peak_bytes = size, max(self._peak_bytes, size)
 
     def take(self, step_s: float) -> dict[str, float]:
