@@ -178,14 +178,12 @@ engine: {{kind: openrlhf, packing: false}}
 
 
 def write_rows(folder, *, images):
-    """Two steps of questions to search for, some on one image or on two."""
-    rows = list(map(json.loads, builtin_path("encyclopedia/train").read_text().splitlines()[: 5 if images else 8]))
+    """Two steps of questions to search for, most on one image or on two: which come first is the job's."""
+    rows = list(map(json.loads, builtin_path("encyclopedia/train").read_text().splitlines()[: 2 if images else 8]))
     for name, colour in ("red", (200, 10, 10)), ("blue", (10, 10, 200)):
         (folder / f"{name}.png").write_bytes(picture(colour).data)
-    asked = [("<image> is?", ["red.png"]), ("<image> or <image>?", ["blue.png", "red.png"]), ("<image>?", ["red.png"])]
-    seen = [
-        {"question": question, "answer": "red", "kind": "seen", "images": files} for question, files in asked if images
-    ]
+    asked = [("<image> is?", ["red.png"]), ("<image> or <image>?", ["blue.png", "red.png"])] * 3 if images else []
+    seen = [{"question": question, "answer": "red", "kind": "seen", "images": files} for question, files in asked]
     rows = [{"images": [], **row, "id": str(number)} for number, row in enumerate(rows + seen)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder / "rows.jsonl"
@@ -235,7 +233,8 @@ def check_learned(run, num_images):
     scored = [item for step in (1, 2) for item in run.scored(step=step)]
     trajectories = [item.trajectory for item in scored if item.reward is not None]
     assert len(trajectories) == 32
-    assert {len(trajectory.task.images) for trajectory in trajectories} == num_images
+    found = {len(trajectory.task.images) for trajectory in trajectories}
+    assert found | {0} == num_images
     place = load_tokenizer(run.spec["model"]["path"]).convert_tokens_to_ids("<|image_pad|>")
     assert all(trajectory.tokens.count(place) == 8 * len(trajectory.task.images) for trajectory in trajectories)
     for step in run.steps():
