@@ -270,7 +270,7 @@ class _Play:
         self.record.act(sample.tokens, sample.logprobs)
         text = self.chat.decode(sample.tokens)
         parsed, repairs = self.handling.read(self.chat, text, truncated=sample.finish is Finish.LENGTH)
-        # Made of it again whenever more of the turn is known: half the time of a `replace`.
+        # A turn is made of it whenever more of it is known, in less time than by `replace`.
         draft = partial(
             Turn,
             start=start,

@@ -125,7 +125,7 @@ class _Text:
 
 
 def _dump_json(values: _Text, redactor: Redactor) -> bytes:
-    """The result of `redactor.json`, in a sixth of its time where there is no secret and all is plain."""
+    """The result of `redactor.json`, made at once where there is no secret and all is plain."""
     # What holds images, also inside of an agent's call, is left to `write`.
     if not any(record.result.inner or record.result.images for record in values.scored.trajectory.calls):
         with suppress(PydanticSerializationError):
