@@ -241,7 +241,7 @@ def ragged_batches(draw: st.DrawFn) -> AdvantageInput:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(batch=ragged_batches(), data=st.data())
 def test_advantages_are_finite_zero_outside_the_mask_and_know_neither_the_order_of_rows_nor_the_names_of_groups(
     name: str, batch: AdvantageInput, data: st.DataObject
@@ -262,7 +262,7 @@ def test_advantages_are_finite_zero_outside_the_mask_and_know_neither_the_order_
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if ESTIMATORS.get(name).needs_group])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(reward=st.floats(-1e6, 1e6, width=32), size=st.integers(1, 9))
 def test_a_group_of_equal_rewards_teaches_nothing(name: str, reward: float, size: int) -> None:
     mask_BT = torch.ones(size, 3, dtype=torch.bool)

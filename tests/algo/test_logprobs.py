@@ -122,7 +122,7 @@ def test_a_sampled_token_that_nothing_predicts_is_refused() -> None:
         shift(torch.tensor([[5, 6]]), torch.tensor([[True, False]]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**31), rows=st.integers(1, 4), length=st.integers(2, 8))
 def test_shifted_logprobs_are_those_of_the_next_token(seed: int, rows: int, length: int) -> None:
     generator = torch.Generator().manual_seed(seed)

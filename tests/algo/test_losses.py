@@ -227,7 +227,7 @@ CONFIGS = st.sampled_from(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**31), rows=st.integers(1, 9), config=CONFIGS, data=st.data())
 def test_losses_and_gradients_of_micro_batches_add_up_to_the_whole(
     seed: int, rows: int, config: PolicyLossConfig, data: st.DataObject
@@ -266,7 +266,7 @@ def test_losses_and_gradients_of_micro_batches_add_up_to_the_whole(
     torch.testing.assert_close(split_in.grad, whole_in.grad, rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**31), config=CONFIGS, junk=st.sampled_from([float("nan"), float("inf"), -1e30, 3.0]))
 def test_what_stands_outside_the_mask_reaches_no_number_and_no_gradient(
     seed: int, config: PolicyLossConfig, junk: float

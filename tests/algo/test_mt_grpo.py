@@ -139,7 +139,7 @@ def turned(draw: st.DrawFn) -> AdvantageInput:
     return AdvantageInput(outcome_B, torch.tensor(groups), mask_BT, turns=turns)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(batch=turned(), data=st.data())
 def test_advantages_are_finite_nothing_outside_the_mask_and_know_no_order_of_rows(
     batch: AdvantageInput, data: st.DataObject

@@ -298,10 +298,12 @@ def fuzz(
     budget_s: float,
     accepts: Accepts,
     reader: Reader | None = None,
+    part: tuple[int, int] = (0, 1),
 ) -> Tally:
     """Tries every operator, then every pair of them, on canonical calls of a tool.
 
     Args:
+        part: which of how many parts of the pairs; formats share what reads them.
         budget_s: seconds after which no more pairs are tried.
         accepts: what it refuses is never run.
         reader: another parser than the format's own, for comparison; safe repairs are not tried on it.
@@ -316,7 +318,7 @@ def fuzz(
     can_wrap = bool(chat.thinking_marks[1].strip())
     repair = chat if reader is None else None
     judged: dict[tuple[str, str, bool, bool], tuple[Outcome, str]] = {}  # many pairs write the same
-    for operators, (sample, call) in product(_choose_operators(can_wrap), samples):
+    for operators, (sample, call) in product(_choose_operators(can_wrap, part), samples):
         if len(operators) > 1 and time.monotonic() > deadline:
             tally.is_complete = False
             break
@@ -359,10 +361,10 @@ def _make_samples(chat: ChatFormat, tool: ToolDescription) -> Iterator[tuple[Sam
         raise refusals[0]
 
 
-def _choose_operators(can_wrap: bool) -> tuple[tuple[Operator, ...], ...]:
+def _choose_operators(can_wrap: bool, part: tuple[int, int]) -> tuple[tuple[Operator, ...], ...]:
     usable = [operator for operator in OPERATORS if can_wrap or not operator.thinks]
-    pairs = (pair for pair in combinations(usable, 2) if not all(operator.thinks for operator in pair))
-    return (*((operator,) for operator in usable), *pairs)
+    pairs = [pair for pair in combinations(usable, 2) if not all(operator.thinks for operator in pair)]
+    return (*((operator,) for operator in usable), *pairs[part[0] :: part[1]])
 
 
 def _read_calls(read: Reader, text: str) -> tuple[ToolCall, ...] | None:

@@ -27,7 +27,7 @@ def test_a_trajectory_has_the_layout_of_the_models_own_template(chat):
 
 
 @given(result=st.text(max_size=20) | st.lists(st.sampled_from(["`", "```", "\n", "python", "a"])).map("".join))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_result_is_intact_and_cannot_close_its_fence(chat, result):
     shown = chat.decode(chat.observation([result], closed=True, turn=GOOD))
     inside = shown.removeprefix("\n<|im_start|>user\n").removesuffix("<|im_end|>\n<|im_start|>assistant\n")
@@ -104,7 +104,7 @@ PIECES = ["```", "````", "python", "py", "\n", " ", "a", "<think>", "</think>", 
 
 
 @given(text=st.lists(st.sampled_from(PIECES), max_size=12).map("".join), truncated=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_soup_of_fences_has_a_typed_reading(chat, read, text, truncated):
     parsed = read(chat, text, truncated)
     assert (parsed.answer is None) == bool(parsed.observed)

@@ -41,7 +41,7 @@ def write(chat, call):
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_written_call_reads_back_as_itself(any_format, data):
     written = data.draw(st.lists(calls_of(any_format), min_size=1, max_size=any_format.family.MAX_CALLS))
     text = "\n".join(write(any_format, call) for call in written) + stop_text(any_format)
@@ -49,7 +49,7 @@ def test_a_written_call_reads_back_as_itself(any_format, data):
 
 
 @given(data=st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_call_survives_the_way_through_tokens(any_format, data):
     call = data.draw(calls_of(any_format))
     text = write(any_format, call)
@@ -58,7 +58,7 @@ def test_a_call_survives_the_way_through_tokens(any_format, data):
 
 
 @given(text=st.text(), truncated=st.booleans())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_text_has_a_typed_reading(any_format, text, truncated):
     parsed = any_format.parse(text, truncated=truncated)
     assert (parsed.answer is None) == bool(parsed.observed)
@@ -78,7 +78,7 @@ def test_every_cut_of_a_turn_is_truncated_or_whole(any_format):
 
 
 @given(texts=st.lists(contents, min_size=1, max_size=3), results=st.lists(contents, min_size=1, max_size=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_observations_end_like_prompts_and_hold_no_stray_special_token(any_format, tools, texts, results):
     tokenizer = any_format.tokenizer
     markup = {index for index, token in tokenizer.added_tokens_decoder.items() if len(token.content) > 1}
@@ -175,7 +175,7 @@ def _fragments(chat):
 
 
 @given(data=st.data(), truncated=st.booleans())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_nothing_in_thinking_that_never_ends_is_run(thinks_after_questions, data, truncated):
     chat = thinks_after_questions
     text = data.draw(_fragments(chat).filter(lambda text: "</think>" not in text))

@@ -208,7 +208,7 @@ soup = st.lists(
 
 
 @given(text=soup, truncated=st.booleans())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_soup_of_tokens_has_a_typed_reading(chat, v3, read, text, truncated):
     for each in (chat, v3):
         parsed = read(each, text, truncated)

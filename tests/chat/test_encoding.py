@@ -46,13 +46,13 @@ def test_every_added_token_is_cut_wherever_it_stands(tokenizer, text):
 
 
 @given(text=hostile)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_splice_of_markup_becomes_a_special_token(tokenizer, text):
     assert_neutral(tokenizer, text)
 
 
 @given(text=hostile)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_no_splice_becomes_markup_after_normalisation(make_tokenizer, text):
     tokenizer = make_tokenizer(None, nfkc=True)
     assert markup_ids(tokenizer).isdisjoint(encode_data(tokenizer, text))

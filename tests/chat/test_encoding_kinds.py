@@ -50,7 +50,7 @@ pieces = st.one_of(
 
 
 @given(text=st.lists(pieces, max_size=8).map("".join))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_no_splice_of_markup_gets_through(every, text):
     tokens = encode_data(every, text)
     assert markup_ids(every).isdisjoint(tokens)
@@ -58,7 +58,7 @@ def test_no_splice_of_markup_gets_through(every, text):
 
 
 @given(texts=st.lists(pieces, min_size=1, max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_pieces_join_to_the_text_they_were_cut_from(every, texts):
     texts = [text.encode("utf-8", "replace").decode() for text in texts]
     tokens = [token for text in texts for token in encode_data(every, text)]

@@ -214,7 +214,7 @@ soup = st.lists(
 
 
 @given(text=soup, truncated=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_soup_of_tags_has_a_typed_reading(glm4, read, text, truncated):
     parsed = read(glm4, text, truncated)
     assert (parsed.answer is None) == bool(parsed.observed)

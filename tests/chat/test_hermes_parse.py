@@ -352,7 +352,7 @@ soup = st.lists(
 
 
 @given(text=soup, truncated=st.booleans())
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_any_soup_of_tags_has_a_typed_reading(hermes, text, truncated):
     parsed = parse(hermes, text, truncated)
     assert (parsed.answer is None) == bool(parsed.observed)

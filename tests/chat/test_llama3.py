@@ -206,7 +206,7 @@ soup = st.lists(
 
 
 @given(text=soup, truncated=st.booleans())
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_any_soup_of_marks_has_a_typed_reading(chat, read, text, truncated):
     parsed = read(chat, text, truncated)
     assert (parsed.answer is None) == bool(parsed.observed)

@@ -16,7 +16,7 @@ EVERY = [*every_call_marks(), BARE_OBJECT, *bare_calls(TOOLS), *NEAR]
 
 @pytest.mark.parametrize("marks", EVERY, ids=lambda marks: marks.pattern.pattern[:24])
 @given(data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_match_of_an_expression_holds_one_of_its_signs(marks, data):
     text = data.draw(st.from_regex(marks.pattern))
     unfiltered = Lookalikes([Marks(marks.pattern, ("",))])

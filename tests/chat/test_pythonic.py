@@ -210,7 +210,7 @@ PIECES = [
 
 
 @given(text=st.lists(st.sampled_from(PIECES), max_size=14).map("".join), truncated=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_soup_has_a_typed_reading(pythonic, read, text, truncated):
     parsed = read(pythonic, text, truncated)
     assert (parsed.answer is None) == bool(parsed.observed)

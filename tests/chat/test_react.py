@@ -48,7 +48,7 @@ hostile = st.lists(st.sampled_from([*LABELS, "\n", " ", "\\", "OBSERVATION :", "
 
 
 @given(result=hostile.map("".join))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_result_opens_no_line_of_the_format_and_is_otherwise_intact(base, result):
     shown = base.decode(base.observation([result], closed=False))
     assert shown == f" {neutral(result, RESULT_LABELS)}\n"
@@ -142,7 +142,7 @@ PIECES = [*LABELS, "\n", " ", "search", '{"query": "a"}', "{", '"', "<think>", "
 
 
 @given(text=st.lists(st.sampled_from(PIECES), max_size=12).map("".join), truncated=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_soup_of_labels_has_a_typed_reading(chat, read, text, truncated):
     parsed = read(chat, text, truncated)
     assert (parsed.answer is None) == bool(parsed.observed)

@@ -64,7 +64,7 @@ hostile = st.lists(
 
 
 @given(result=hostile.map("".join))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_result_holds_none_of_the_formats_tags_and_is_otherwise_intact(chat, result):
     shown = chat.decode(chat.observation([result], closed=False, turn=GOOD))
     inside = shown.removeprefix("\n\n<information>").removesuffix("</information>\n\n")
@@ -152,7 +152,7 @@ def test_a_call_that_the_tags_cannot_hold_is_refused(chat, arguments):
 
 
 @given(text=st.lists(st.sampled_from([*TAGS, "a", " ", GOOD, STOP, "<"]), max_size=12).map("".join), cut=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_soup_of_tags_has_a_typed_reading(chat, read, text, cut):
     parsed = read(chat, text, cut)
     assert (parsed.answer is None) == bool(parsed.observed)

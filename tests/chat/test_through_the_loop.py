@@ -31,7 +31,7 @@ from .conftest import build_format
 from .mutants import OPERATORS, Sample
 
 TURNS = 4
-COMPLETIONS = 1_000
+COMPLETIONS = 300
 NAMES_NO_TOOL = {"code_fence", "search_r1"}
 """Formats with one tool and one text, whose calls can be wrong in no other way than unreadable."""
 QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
@@ -96,7 +96,7 @@ class AnyTokens:
 
 
 @pytest.mark.parametrize("name", FORMATS.names())
-def test_a_thousand_completions_are_in_the_batch_bit_by_bit(name):
+def test_hundreds_of_completions_are_in_the_batch_bit_by_bit(name):
     chat = over_search(name)
     policy = AnyTokens(chat)
     trajectories = []

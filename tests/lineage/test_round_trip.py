@@ -143,7 +143,7 @@ def shared():
         yield store
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(SCORED, st.none() | NUMBER), max_size=4), st.dictionaries(TEXT, NUMBER, max_size=3))
 def test_any_step_is_read_back_as_it_was_recorded(shared, rows, metrics):
     with Recorder(shared, "r") as recorder:
