@@ -55,7 +55,7 @@ WORDS = st.text(max_size=4)
 """Of which eight with their values are within the bounds, however they are written."""
 
 
-@settings(max_examples=30)  # each has a loop of its own
+@settings(max_examples=10)  # each has a loop of its own
 @given(
     st.dictionaries(WORDS, WORDS | st.integers(-(2**63), 2**63) | st.booleans(), max_size=8),
     st.lists(st.binary(max_size=50), max_size=5),

@@ -16,7 +16,7 @@ from rlf.runs.plans import check_spec
 from rlf.spec import reader
 from rlf.spec.inputs import Datasets
 
-NUM_MUTATIONS = 700
+NUM_MUTATIONS = 300
 SPEC: dict[Any, Any] = {
     "name": "fuzzed",
     "model": {"path": "builtin:tiny", "lora": {"rank": 8, "target_modules": "all-linear"}},

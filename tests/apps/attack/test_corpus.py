@@ -1,6 +1,6 @@
 """Nearly all bad rewards of six corpora are found, and no sound one is accused.
 
-A twentieth of them is tried here; `benchmarks/attack.py` tries all.
+A fortieth of them is tried here; `benchmarks/attack.py` tries all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def attacks(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     spec.loader.exec_module(benchmark)
     found: dict[str, Any] = {}
     for path in benchmark.CORPORA:
-        names = [*sorted(benchmark.read_corpus(path).CASES)[10::20], *FIXED]
+        names = [*sorted(benchmark.read_corpus(path).CASES)[10::40], *FIXED]
         found |= asyncio.run(benchmark.attack_cases(path, tmp_path_factory.mktemp(path.stem), names=names))
     return found
 
@@ -35,12 +35,12 @@ def attacks(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
 def test_nearly_all_bad_rewards_are_found(attacks: Mapping[str, Any]) -> None:
     bad = {name: attack for name, (case, attack, _) in attacks.items() if case.is_bad}
     missed = {name: attack.verdict for name, attack in bad.items() if not attack.findings}
-    assert len(bad) >= 15 and missed == {}
+    assert len(bad) >= 8 and missed == {}
 
 
 def test_no_sound_reward_is_accused(attacks: Mapping[str, Any]) -> None:
     sound = {name: attack for name, (case, attack, _) in attacks.items() if not case.is_bad}
-    assert len(sound) >= 6
+    assert len(sound) >= 3
     assert {name: attack.verdict for name, attack in sound.items() if not attack.is_passed} == {}
 
 

@@ -69,7 +69,7 @@ ALONE = worlds.TRIALS.keys() - {"range", "deadlines"}
 @pytest.mark.usefixtures("_elsewhere")
 @pytest.mark.parametrize(("source", "name", "points"), PLANTED)
 def test_a_planted_fault_is_found_and_named(tmp_path, monkeypatch, source, name, points):
-    """By the whole proof for the first fault of each point, as for sound worlds; else by the points that may name it."""
+    """By the whole proof for the first fault of each point, else by the points that may name it."""
     tried = set(points.split("|"))
     if tried <= ALONE and FIRST[points] != (source, name):
         alone = {point: check for point, check in worlds.TRIALS.items() if point in tried | {"close", "reset"}}
