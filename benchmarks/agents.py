@@ -10,9 +10,11 @@ process with aiohttp and with the `openai` SDK, the CPU of a server that does no
 (HTTP alone), and the same script through rlf's own loop. Medians of three rounds.
 
 With `--steps`: the steps of `rlf run` on the built-in questions, by rlf's loop and by the guide's agent, on aiohttp or
-with `--sdk` on the `openai` SDK, which `callable` runs in rlf's process. Medians of their time,
-the shortest, and the CPU of a step, all processes together. `--layers`: the model has so many, of which those after its
-own three do nothing at first: it answers as before, and a turn costs what it costs a larger model.
+with `--sdk` on the `openai` SDK, which `callable` runs in rlf's process. Medians of their time, the shortest, and the
+CPU of a step, all processes together. Then the floor: the loop's CPU and for each call of a step what it costs the same
+agent to ask a server that has its answers ready, that server included; what is above it is rlf's own. `--layers`: the
+model has so many, of which those after its own three do nothing at first: it answers as before, and a turn costs what
+it costs a larger model.
 
 With `--equal`: so many steps of `specs/search.yaml` under `schedule: invariant`, by rlf's loop and by `ask_by_sdk`, an
 agent of 30 lines on the `openai` SDK. Prints how many trajectories are equal, bit for bit, and how the losses differ.
@@ -37,6 +39,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
 from rlf.apps.serve.agents import AgentServer
 from rlf.builtin.names import builtin_path
@@ -127,7 +130,14 @@ async def play(player, rollouts: list[Rollout]) -> float:
 
 async def answer_alone(num: int, url: str) -> float:
     """CPU of this process by call, where it is a server that has all answers ready."""
-    from aiohttp import ClientSession, web
+    async with answers_ready() as own:
+        return await ask_service(num, url, own)
+
+
+@contextlib.asynccontextmanager
+async def answers_ready():
+    """The address of a server that has its answers ready: two calls, then the town."""
+    from aiohttp import web
 
     made = {"id": "1", "type": "function", "function": {"name": "search", "arguments": '{"query": "capital"}'}}
     calls = {"role": "assistant", "content": None, "tool_calls": [made]}
@@ -144,7 +154,14 @@ async def answer_alone(num: int, url: str) -> float:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    own = "http://{}:{}/v1".format(*runner.addresses[0][:2])
+    yield "http://{}:{}/v1".format(*runner.addresses[0][:2])
+    await runner.cleanup()
+
+
+async def ask_service(num: int, url: str, own: str) -> float:
+    """CPU of this process by call of so many agents of a service."""
+    from aiohttp import ClientSession
+
     asked = {"task": {"messages": [{"role": "user", "content": "Which town?"}]}, "session": {"url": own, "key": "k"}}
     async with ClientSession() as client:
 
@@ -155,9 +172,29 @@ async def answer_alone(num: int, url: str) -> float:
         started = time.process_time()
         answers = await asyncio.gather(*(ask() for _ in range(num)))
         spent = time.process_time() - started
-    await runner.cleanup()
     assert set(answers) == {"Paris"}
     return spent / (num * len(SCRIPT))
+
+
+def play_alone(source: str, num: int) -> None:
+    """Prints the CPU of a call of an agent in a file, with that of the server that it asks; least of three rounds."""
+    agent: dict = {}
+    exec(Path(source).read_text(encoding="utf-8"), agent)
+    agent["search"] = search  # the loop's time has the real one
+
+    async def rounds() -> list[float]:
+        spent = []
+        async with answers_ready() as url:
+            task = SimpleNamespace(messages=[{"role": "user", "content": "Which town?"}])
+            session = SimpleNamespace(url=url, key="k")
+            for _ in range(4):  # the first imports and connects
+                started = time.process_time()
+                answers = await asyncio.gather(*(agent["run"](task, session) for _ in range(num)))
+                spent.append(time.process_time() - started)
+                assert set(answers) == {"Paris"}
+        return spent[1:]
+
+    print(min(asyncio.run(rounds())) / (num * len(SCRIPT)))
 
 
 async def read_spent(url: str) -> float:
@@ -316,14 +353,24 @@ def compare_steps(steps: int, num_layers: int | None, own: Sequence[str]) -> Non
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
+        found: dict[str, list[float]] = {"loop": [], "agent": []}
         start_s = {name: run(keys, 1) for name, keys in (("loop", loop), ("agent", own))}
         for name, keys in (("loop", loop), ("agent", own), ("loop", loop), ("agent", own)):
             cpu_s = (run(keys, steps) - start_s[name]) / (steps - 1)  # without what precedes the first step
             with open_reader(Path(folder, "runs")) as reader:
                 run_id = reader.get_run("latest").record.id
                 times = [step.metrics["time/step_s"] for step in reader.steps(run_id)]
+                num_calls = sum(head.num_turns for head in reader.trajectories(run_id)) / steps
             shown = f"{median(times):.2f} s a step, the shortest {min(times):.2f} s"
             print(f"{name:6} {shown}, {cpu_s:.2f} s of CPU", flush=True)
+            found[name].append(cpu_s)
+        file = "openai_agent.py" if own else "my_agent.py"
+        command = [sys.executable, str(Path(__file__).resolve()), "--alone", file, "--num", "128"]
+        each_s = float(subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout)
+        loop_s, agent_s = min(found["loop"]), min(found["agent"])
+        floor_s = loop_s + num_calls * each_s
+        print(f"agent / loop {agent_s / loop_s:.2f}; floor {floor_s / loop_s:.2f}: {num_calls:.0f} calls of", end=" ")
+        print(f"{each_s * 1000:.2f} ms by client and HTTP alone; rlf's own {(agent_s - floor_s) / loop_s:.2f}")
 
 
 def main() -> None:
@@ -336,9 +383,13 @@ def main() -> None:
     parser.add_argument("--sdk", action="store_true")
     parser.add_argument("--equal", type=int)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         serve(arguments.serve)
+        return
+    if arguments.alone:
+        play_alone(arguments.alone, arguments.num)
         return
     if arguments.equal:
         compare_tokens(arguments.equal)

@@ -64,9 +64,12 @@ class Runs:
     """[R, 1, L, T], as `KVCache.mask` has it."""
 
 
-def run_shape(length: int, count: int) -> tuple[int, int]:
-    """The queries and keys of one row's attention in an invariant layout: its tokens, rounded up."""
-    return round_up(count), round_up(length + count)
+def run_shape(length: int, count: int, *, invariant: bool) -> tuple[int, int]:
+    """What rows have in common that attend together: in an invariant layout their queries and keys, rounded up.
+
+    Else at most four times as many queries, so that one long result of a tool does not pad all that are short.
+    """
+    return (round_up(count), round_up(length + count)) if invariant else (count.bit_length() // 2, 0)
 
 
 def ragged_layout(
@@ -82,7 +85,7 @@ def ragged_layout(
     Args:
         cache: where keys and values go.
         decode_lengths: tokens already cached per decoding row, which sit in slots 0, 1, ...
-        extends: (tokens already cached, new tokens) per extending row; of an invariant layout ordered by `run_shape`.
+        extends: (tokens already cached, new tokens) per extending row, ordered by `run_shape`.
         first_slot: where the first extending row sits, the others after it; None: after the decoding rows.
         invariant: whether no row's bits may depend on the others.
     """
@@ -96,27 +99,19 @@ def ragged_layout(
     num_filling = round_up(len(slots)) - len(slots) if invariant else 0
     slots += slots[-1:] * num_filling
     positions += positions[-1:] * num_filling
-    slots_N = torch.tensor(slots, device=device)
-    layout = RaggedLayout(
-        cache,
-        num_decode,
-        slots_N,
-        torch.tensor(positions, device=device),
-        num_filling=num_filling,
-    )
+    slots_N, positions_N = (torch.tensor(column, device=device) for column in (slots, positions))
+    layout = RaggedLayout(cache, num_decode, slots_N, positions_N, num_filling=num_filling)
     if num_decode:
         width = max(decode_lengths) + 1
         keys_T = torch.arange(round_up(width) if invariant else width, device=device)
-        layout.decode_mask = cache.mask(keys_T <= layout.positions_N[:num_decode, None])[:, None, None, :]
-    if extends and not invariant:
-        shape = max(count for _, count in extends), max(length + count for length, count in extends)
-        layout.runs = [_lay_out_runs(cache, extends, shape, first_slot, num_decode)]
-    elif extends:
-        slot, token = first_slot, num_decode
-        for shape, group in groupby(extends, lambda extend: run_shape(*extend)):
-            rows = list(group)
-            layout.runs.append(_lay_out_runs(cache, rows, shape, slot, token))
-            slot, token = slot + len(rows), token + sum(count for _, count in rows)
+        layout.decode_mask = cache.mask(keys_T <= positions_N[:num_decode, None])[:, None, None, :]
+    slot, token = first_slot, num_decode
+    for shape, group in groupby(extends, lambda extend: run_shape(*extend, invariant=invariant)):
+        rows = list(group)
+        if not invariant:
+            shape = max(count for _, count in rows), max(map(sum, rows))
+        layout.runs.append(_lay_out_runs(cache, rows, shape, slot, token))
+        slot, token = slot + len(rows), token + sum(count for _, count in rows)
     return layout
 
 
@@ -344,13 +339,17 @@ class Slots:
         self.active.append(row)
 
     def deactivate(self, row: AttentionRow) -> None:
-        """Lets a row wait that decodes."""
-        self.active.remove(row)
+        """Lets a row wait that decodes. The last one takes its place: all others keep their slots."""
+        last = self.active.pop()
+        if last is not row:
+            self.active[self.active.index(row)] = last
         self.away.append(row)
 
     def free(self, row: AttentionRow) -> None:
         """Closes a row."""
-        (self.active if row in self.active else self.away).remove(row)
+        if row in self.active:
+            self.deactivate(row)
+        self.away.remove(row)
 
     def clear(self) -> None:
         """Closes every row, and frees the memory by which the cache has grown."""
@@ -378,4 +377,4 @@ class Slots:
         for row, slot in zip(leaving, (slot for slot in before if slot >= len(fed)), strict=False):
             row.slot = slot
         if moved:
-            self.cache.move(sources, [row.slot for row in moved], max(row.num_cached for row in moved))
+            self.cache.move(sources, [row.slot for row in moved], [row.num_cached for row in moved])

@@ -310,9 +310,9 @@ class KVCache:
         places = places * tokens + torch.tensor(positions, device=self.device)[:, None]
         flat.index_copy_(1, places[1].flatten(), flat.index_select(1, places[0].flatten()))
 
-    def move(self, sources: Sequence[int], targets: Sequence[int], num_tokens: int) -> None:
+    def move(self, sources: Sequence[int], targets: Sequence[int], nums_tokens: Sequence[int]) -> None:
         """Copies the first tokens of several slots to others, which may be sources too."""
-        held = self._data[:, :, :, :, :num_tokens]
-        kept = [held[:, :, slot].clone() for slot in sources]
+        pairs = list(zip(sources, nums_tokens, strict=True))
+        kept = [self._data[:, :, slot, :, :num_tokens].clone() for slot, num_tokens in pairs]
         for slot, values in zip(targets, kept, strict=True):
-            held[:, :, slot] = values
+            self._data[:, :, slot, :, : values.shape[3]] = values

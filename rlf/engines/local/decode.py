@@ -55,8 +55,7 @@ class Decoder:
         for row in leaders:
             self._borrow(row)
             self._prefill(row)
-        if self._invariant:
-            leaders.sort(key=lambda row: run_shape(row.num_cached, len(row.pending)))
+        leaders.sort(key=lambda row: run_shape(row.num_cached, len(row.pending), invariant=self._invariant))
         for row in [*leaders, *(follower for follower, _ in followers)]:
             slots.activate(row)
         firsts, twins = by_context(decoding)
@@ -74,7 +73,7 @@ class Decoder:
             source_B = torch.tensor([place[row.id] for row in slots.active], device=logits_DV.device)
         self._append(slots.active, logits_DV, source_B)
         finished = [row for row in slots.active if row.finish is not None]
-        for row in finished:
+        for row in reversed(finished):  # those behind first, so that only rows that go on take a place
             slots.deactivate(row)
         return finished
 

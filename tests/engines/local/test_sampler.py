@@ -1,11 +1,12 @@
 import asyncio
 import random
+from typing import ClassVar
 
 import pytest
 import torch
 
 from rlf.engines.local import cache, decode
-from rlf.engines.local.attention import ragged_layout
+from rlf.engines.local.attention import AttentionRow, Slots, ragged_layout
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model
 from rlf.spec.models import Schedule
@@ -124,6 +125,30 @@ def test_rows_of_equal_tokens_are_fed_once_and_sample_what_each_does_alone(model
             [p for p, m in zip(plain, mask, strict=True) if m],
             abs=2e-3,  # of numbers that are divided by 0.02
         )
+
+
+def test_where_a_row_ends_one_other_moves_and_a_long_result_pads_no_short_ones(model):
+    class Cache:
+        moves: ClassVar = []
+
+        def fit(self, *size):
+            pass
+
+        def move(self, *move):
+            self.moves.append(move)
+
+    slots, rows = Slots(Cache(), 8), [AttentionRow(str(at), context=[0] * (at + 1)) for at in range(8)]
+    slots.away += rows
+    slots.lend(rows)
+    for row in rows:
+        slots.activate(row)
+        row.num_cached = len(row.context)
+    slots.settle(slots.active)
+    slots.deactivate(rows[2])
+    slots.settle(slots.active)
+    assert Cache.moves == [([7, 2], [2, 7], [8, 3])]
+    layout = ragged_layout(model.new_cache(8, 160), [], [(0, 16), (22, 24), (24, 112)])
+    assert [tuple(run.mask.shape) for run in layout.runs] == [(2, 1, 24, 46), (1, 1, 112, 136)]
 
 
 @pytest.mark.parametrize("schedule", Schedule)
