@@ -191,11 +191,11 @@ class TextCalls:
             from rlf.chat.format import FORMATS
             from rlf.chat.repair import stand_in
 
-            names = FORMATS.names() if self._form == AUTO else [self._form]
-            self._formats = []
-            for name in names:
+            formats: list[ChatFormat] = []
+            for name in FORMATS.names() if self._form == AUTO else [self._form]:
                 with suppress(RlfError) if self._form == AUTO else nullcontext():  # some cannot call just these tools
-                    self._formats.append(stand_in(name, self._tools))
-            for format_ in self._formats:
+                    formats.append(stand_in(name, self._tools))
+            for format_ in formats:
                 format_.begins_thinking = False  # the server has taken thinking out
+            self._formats = formats  # as a whole: turns are read in several threads
         return self._formats

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from rlf.chat import repair
 from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY
 from rlf.chat.policy import ContextLimit
 from rlf.core.errors import OutageError
@@ -15,6 +16,8 @@ from rlf.rollout import Rollout, RolloutLimits
 from rlf.rollout.by_text import TextPlayer
 from rlf.tools.agent_text import AUTO, TextCalls, show_results
 from rlf.types import FailureClass, Image, Message, Outcome, ParseFailure, StopReason, Task, ToolResult
+
+from .conftest import TOOLS
 
 
 class Tools:
@@ -141,3 +144,17 @@ def test_what_is_no_models_server_ends_what_plays_with_it():
 
     with pytest.raises(OutageError, match="the model's server: none of 8 answers"):
         asyncio.run(playing_against(chat, Tools()))
+
+
+def test_a_turn_that_is_read_while_the_formats_load_is_read_by_all_of_them(monkeypatch):
+    calls, make, read = TextCalls(AUTO, TOOLS), repair.stand_in, []
+    written = Completion('[TOOL_CALLS]search[ARGS]{"query": "Orr"}', (), "stop", (), Usage())
+
+    def load(name, tools=()):
+        if not read:
+            read.append(None)  # in another thread, in the middle of the first turn
+            read[0] = calls._read(written)
+        return make(name, tools)
+
+    monkeypatch.setattr(repair, "stand_in", load)
+    assert calls._read(written) == read[0] and [call.name for call in read[0].calls] == ["search"]

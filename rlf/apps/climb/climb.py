@@ -198,7 +198,7 @@ class _Ladder:
             notify=lambda line: None,
         )
         if found.file is None:
-            raise _Skip(f"of {found.num_texts} sets of texts the first is the best")
+            raise _Skip(f"none of {found.num_rewrites} rewrites is better than what the spec has")
         rung = self._evaluate("prompt", [file], self._overrides)
         if self._best is None or (rung.success or 0.0) >= (self._best.success or 0.0):
             self._files = [file]
@@ -254,9 +254,8 @@ class _Ladder:
             best, self._model = rounds[-1], rounds[-1].model or self._model
             if (best.low or 0.0) >= self._options.target:
                 break
-        num_rollouts, num_sampled = sum(each.num_rollouts for each in rounds), sum(each.num_sampled for each in rounds)
-        found = replace(best, name="distillation", num_rollouts=num_rollouts, num_sampled=num_sampled)
-        return replace(found, time_s=sum(each.time_s for each in rounds))
+        spent = {key: sum(getattr(each, key) for each in rounds) for key in ("num_rollouts", "num_sampled", "time_s")}
+        return replace(best, name="distillation", **spent)
 
     def _rewards(self) -> Rung:
         if self._best is not None and self._best.unsolved == 1:
@@ -306,10 +305,8 @@ class _Ladder:
                 self._notify(f"{name}: run {info.run_id}, {info.total_steps - info.first_step + 1} steps")
                 return self._show
 
-            if known is None:
-                done = start(checked.fit_here(notices), runs_folder=folder, view=view, command=self._command)
-            else:
-                done = resume(known.id, runs_folder=folder, view=view, command=self._command)
+            play = partial(start, checked.fit_here(notices)) if known is None else partial(resume, known.id)
+            done = play(runs_folder=folder, view=view, command=self._command)
             if done.status is not RunStatus.FINISHED:
                 again = shlex.join(self._command)
                 raise KeyboardInterrupt(f"run {done.run_id} was stopped at step {done.step}; `{again}` continues it")

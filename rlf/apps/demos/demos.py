@@ -154,11 +154,7 @@ def _gather(
 ) -> list[Candidate]:
     found = list[Candidate]()
     if asked.gold:
-
-        async def play() -> list[Candidate]:
-            return [one async for one in from_gold(spec, tasks, asked.closing)]
-
-        found += asyncio.run(play())
+        found += asyncio.run(from_gold(spec, tasks, asked.closing))
     runs = list(asked.runs)
     if asked.teacher is not None:
         runs += _teach(spec, asked.teacher, len(tasks), files, overrides, runs_folder)
@@ -194,6 +190,7 @@ def _teach(
         endpoint=None if endpoint is None else endpoint.url,
         model=None if endpoint is None else endpoint.model,
         api_key_env=None if endpoint is None else endpoint.api_key_env,
+        timeout_s=120.0 if endpoint is None else endpoint.timeout_s,
         num_samples=teacher.samples,
         limit=num_tasks,
         runs_folder=runs_folder,
@@ -208,7 +205,7 @@ def _keep(
     counts: Counter[str],
 ) -> list[Candidate]:
     """Those that can be read, meet the conditions, differ, and are of no question of the evaluation set."""
-    held = {_question(task) for task in evaluation}
+    held = {normalize(task.question) for task in evaluation}
     names_tasks = 2 * len(held) > len(evaluation)  # else prompts say little of which task it is, as in games
     held_ids = {task.id for task in evaluation}
     known = {name for one in found for name in one.facts}
@@ -217,7 +214,7 @@ def _keep(
         shown = one.demonstration
         if shown is None:
             counts[one.fault] += 1
-        elif shown.task.id in held_ids or (names_tasks and _question(shown.task) in held):
+        elif shown.task.id in held_ids or (names_tasks and normalize(shown.task.question) in held):
             counts["its question stands in the evaluation set"] += 1
         elif why := _unmet(one, conditions, known):
             counts[why] += 1
@@ -240,10 +237,6 @@ def _unmet(one: Candidate, conditions: Sequence[tuple[str, str, float]], known: 
         if not _COMPARE[sign](one.facts[name], number):
             return f"not {name} {sign} {number:g}"
     return ""
-
-
-def _question(task: Task) -> str:
-    return normalize(task.question)
 
 
 def _content(shown: Demonstration) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from rlf.data.source import read_rows
 from rlf.environments.instances import to_actions
 from rlf.environments.playing import Action, GoldFault, open_bench
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import Run
+from rlf.lineage.records import INTERRUPTED, Run
 from rlf.rewards.judging.drift import label_id
 from rlf.rollout.collect import collect
 from rlf.rollout.recorded import WrittenTurn, write_turn
@@ -51,7 +51,7 @@ class Candidate:
     """Of its task."""
 
 
-async def from_gold(spec: RunSpec, tasks: Sequence[Task], closing: str) -> AsyncIterator[Candidate]:
+async def from_gold(spec: RunSpec, tasks: Sequence[Task], closing: str) -> list[Candidate]:
     """The solutions that tasks' rows or worlds know, played with the spec's tools and scored by its rewards.
 
     Args:
@@ -61,23 +61,24 @@ async def from_gold(spec: RunSpec, tasks: Sequence[Task], closing: str) -> Async
     tokenizer = None if folder is None else read_tokenizer(folder)
     if tokenizer is None:
         raise RlfError(f"--gold: the tokenizer of {spec.model.path} is not on this machine. Fetch the model first.")
-    harness = build_harness(spec, tokenizer, lambda level, text: None)
+    harness, found = build_harness(spec, tokenizer, lambda level, text: None), list[Candidate]()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(harness.opened())
         solved = list[tuple[Task, tuple[Action, ...]]]()
         for task in tasks:
             try:
-                actions = await _solution(spec, task)
+                actions, why = await _solution(spec, task), "neither its row nor its world has a solution"
             except (GoldFault, TypeError) as fault:
-                yield Candidate({"kind": "gold", "task": task.id}, None, f"its solution cannot be played: {fault}")
-                continue
+                actions, why = None, f"its solution cannot be played: {fault}"
             if actions is None:
-                yield Candidate({"kind": "gold", "task": task.id}, None, "neither its row nor its world has a solution")
+                found.append(Candidate({"kind": "gold", "task": task.id}, None, why))
             else:
                 solved.append((task, actions))
         for first in range(0, len(solved), _AT_ONCE):
             for scored in await _play(harness, solved[first : first + _AT_ONCE], spec.seed, closing):
-                yield candidate_of(scored, {"kind": "gold", "task": scored.trajectory.task.id}, harness.chat, 0)
+                origin = {"kind": "gold", "task": scored.trajectory.task.id}
+                found.append(candidate_of(scored, origin, harness.chat, 0))
+    return found
 
 
 async def _solution(spec: RunSpec, task: Task) -> tuple[Action, ...] | None:
@@ -121,8 +122,11 @@ def from_run(reader: Reader, name: str, labels: Mapping[str, float]) -> Iterator
         labels: what people say of trajectories, which conditions may ask for.
     """
     run = reader.get_run(name)
-    chat = _chat_of(run)
-    for summary in reader.trajectories(run.record.id):
+    chat, summaries = _chat_of(run), reader.trajectories(run.record.id)
+    whole = {summary.trajectory_id for summary in summaries if summary.phase != INTERRUPTED}
+    for summary in summaries:
+        if summary.phase == INTERRUPTED and summary.trajectory_id in whole:
+            continue  # a resume has played it again
         label = labels.get(label_id(run.record.id, summary.phase, summary.step, summary.k))
         origin = {"kind": "run", "run": run.record.id, "phase": summary.phase, "step": summary.step, "k": summary.k}
         if summary.error is not None or summary.reward is None:

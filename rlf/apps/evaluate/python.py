@@ -73,5 +73,5 @@ def evaluate(
     with open_reader(folder) as reader:
         report = read_evaluations(reader, done.run_ids, done.original_by_id)
     if done.status is RunStatus.FAILED and not report.rows:
-        raise RlfError(f"the evaluation failed: {done.reason}.")
+        raise RlfError(f"the evaluation failed: {(done.reason or '').rstrip('.')}.")
     return report

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import math
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -247,6 +248,8 @@ class _Writer:
         self._pool, self._kept, self._wait = pool, kept, wait
         self.meter, self._times = Meter(), dict[str, int]()
         self.num = 0
+        self.failure: RlfError | None = None
+        """Why it answers no more. gepa logs what it raises, and would ask on until the rollouts are used up."""
 
     def __call__(self, prompt: str | list[dict[str, Any]]) -> str:
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
@@ -260,10 +263,14 @@ class _Writer:
         return str(known)
 
     async def _ask(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        if self.failure is not None:
+            raise self.failure
         try:
             return (await self._pool.chat(messages, Caller(_REFLECTION_S, self.meter))).text
         except EndpointFailure as failure:
-            raise RlfError(f"prompt: the model that rewrites: {failure.outcome}: {failure.text}") from failure
+            text = f"prompt: the model that rewrites: {failure.outcome}: {failure.text.rstrip('.')}"
+            self.failure = RlfError(f"{text}. The same command continues the search.")
+            raise self.failure from failure
 
 
 def search(
@@ -321,7 +328,7 @@ async def _search(
             shown, choosing = names[: options.num_tasks : 2], names[1 : options.num_tasks : 2]
             if not choosing:
                 raise RlfError(f"data.train: has {len(names)} tasks; a search needs 2 at least.")
-            most = spec.limits.max_usd
+            most = spec.limits.max_usd or math.inf
             result = await asyncio.to_thread(
                 import_module("gepa").optimize,
                 seed_candidate=first,
@@ -332,12 +339,14 @@ async def _search(
                 max_metric_calls=options.num_rollouts,
                 # Rewards have no common top, so that no batch is known to leave nothing to be gained.
                 skip_perfect_score=False,
-                stop_callbacks=None
-                if most is None
-                else [lambda _: traffic.meter.cost_usd + write.meter.cost_usd >= most],
+                stop_callbacks=[
+                    lambda _: write.failure is not None or traffic.meter.cost_usd + write.meter.cost_usd >= most
+                ],
                 logger=SimpleNamespace(log=lambda message: notify(message.split("\n", 1)[0][:200])),
                 seed=spec.seed % (1 << 32),
             )
+        if write.failure is not None:
+            raise write.failure
         best = {name: text for name, text in result.best_candidate.items() if text != first[name]}
         if best:
             _write_spec(target, adapter, best, files, file)
@@ -373,19 +382,15 @@ async def _open_players(
     target: Target, traffic: Traffic
 ) -> AsyncIterator[tuple[Harness, Callable[[Sampling], Player]]]:
     """The harness, entered, and what plays: the model behind a server, or the one of this machine."""
-
-    def ignore(level: str, text: str) -> None:
-        """What tools report is of no text."""
-
     if target.endpoint is not None:
-        async with open_text_players(target, traffic, ignore, {}) as found:
+        async with open_text_players(target, traffic, lambda level, text: None, {}) as found:
             yield found
         return
     from rlf.engines.engine import HostSettings
 
     spec = target.spec
     host, tokenizer = await asyncio.to_thread(target.load_host, HostSettings(num_slots=32, dtype=spec.model.dtype))
-    harness = build_harness(spec, tokenizer, ignore, traffic)
+    harness = build_harness(spec, tokenizer, lambda level, text: None, traffic)
     async with harness.opened(), host:
         yield harness, partial(harness.setting, host)
 

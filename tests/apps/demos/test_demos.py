@@ -3,11 +3,14 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from rlf.apps.demos import demos
 from rlf.apps.demos.demos import DemosOptions, parse_conditions, write_demos
 from rlf.apps.demos.forms import convert_row
+from rlf.apps.demos.origins import from_run
 from rlf.apps.demos.rows import (
     DemonstratedTurn,
     Demonstration,
@@ -19,6 +22,8 @@ from rlf.apps.demos.steps import play_each
 from rlf.builtin.names import builtin_path
 from rlf.builtin.rooms.vault import COLOURS, plan_vault
 from rlf.core import RlfError, SpecError
+from rlf.endpoints.spec import EndpointSpec
+from rlf.lineage.records import INTERRUPTED
 from rlf.rewards.judging.drift import LABELS, label_id
 from rlf.runs.place import open_reader
 from rlf.runs.plans import check_spec
@@ -192,6 +197,26 @@ def test_a_teacher_plays_the_training_tasks_and_the_same_command_continues(tmp_p
     done = write(tmp_path / "a.jsonl", SEARCH, few, runs_folder=runs, teacher=teacher)
     assert done.kept_by_origin == {"run": done.num_kept} and 0 < done.num_kept < 18
     assert sum(done.left_out.values()) + done.num_kept == 18
+    asked = {}
+    played = SimpleNamespace(rows=())
+    monkeypatch.setattr(demos, "load_function", lambda name: lambda *_, **options: asked.update(options) or played)
+    served = EndpointSpec(url="http://127.0.0.1:9/v1", model="m", api_key_env="KEY", timeout_s=7)
+    with pytest.raises(RlfError, match="no conversation is left"):
+        write(tmp_path / "b.jsonl", SEARCH, few, runs_folder=runs, teacher=Teacher(endpoint=served))
+    assert {key: asked[key] for key in ("endpoint", "model", "api_key_env", "timeout_s")} == {
+        "endpoint": served.url, "model": "m", "api_key_env": "KEY", "timeout_s": 7,
+    }  # fmt: skip
+
+
+def test_what_a_resume_has_played_again_is_counted_once(evaluated):
+    with open_reader(evaluated) as reader:
+        (run,) = reader.run_lines()
+        rows = reader.trajectories(run.id)
+        left = [replace(rows[0], phase=INTERRUPTED), replace(rows[1], phase=INTERRUPTED, trajectory_id="alone")]
+        stopped = SimpleNamespace(
+            get_run=reader.get_run, whole=lambda *_: None, trajectories=lambda id_: [*left, *rows]
+        )
+        assert len(list(from_run(stopped, run.id, {}))) == 1 + len(rows)
 
 
 CALL = {"name": "search", "arguments": {"query": "Orr"}}

@@ -175,6 +175,22 @@ def test_a_server_that_fails_ends_the_search_and_is_no_bad_text(spec):
     assert found.after == 1.0
 
 
+def test_a_writer_that_fails_ends_the_search_and_the_same_command_continues_it(spec):
+    asked = []
+
+    def refuses_to_rewrite(messages):
+        if "new instruction" not in messages[-1]["content"]:
+            return obeys_its_system_message(messages)
+        asked.append(messages)
+        return 404, {"error": {"message": "no such model"}}
+
+    with pytest.raises(RlfError, match=r"model that rewrites: .*no such model.*same command continues the search"):
+        run_search(spec, refuses_to_rewrite)
+    assert len(asked) == 1
+    found, _, _ = run_search(spec, obeys_its_system_message)
+    assert found.after == 1.0
+
+
 WITHOUT_TORCH = """
 import importlib.util, sys
 
