@@ -46,7 +46,9 @@ def test_whatever_a_world_says_can_be_read_and_stored(played, isolation):
     [("init", "reset"), ("reset", "reset"), ("state", "reset"), ("reply", "reply"), ("score", "score")],
 )
 def test_whatever_a_world_raises_is_its_failure_in_words_that_can_be_stored(played, isolation, place, phase):
-    for name in ("name", "exits", "deep", "class", "attributes", "metaclass"):
+    names = ("name", "exits", "deep", "class", "attributes", "metaclass")
+    # How it is written does not depend on the place; each world of a process of its own is one more to start.
+    for name in names if isolation != "process" or place == "score" else names[:2]:
         (trajectory,), _ = played(hostile(isolation, phase=place, what=name), [f"a{STOP}", f"b{STOP}"])
         assert trajectory.world.failed is Phase(phase), name
         assert_storable(trajectory)
