@@ -15,6 +15,7 @@ import re
 import secrets
 import shutil
 import sqlite3
+import stat
 import tempfile
 import threading
 import time
@@ -439,15 +440,13 @@ def shown_path(path: Path) -> str:
     return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.as_posix()
 
 
-FORBIDDEN = "you have no permission to read it. Check those of the folders on the way, too."
-
-
-def is_forbidden(path: Path) -> bool:
-    """Whether this user may not look at a path."""
+def why_not_read(path: Path) -> str | None:
+    """The sentence about what this user may not look at, or what would be waited for; None for files and folders."""
     try:
-        path.stat()
+        mode = path.stat().st_mode
     except PermissionError:
-        return True
+        return "you have no permission to read it. Check those of the folders on the way, too."
     except (OSError, ValueError):
-        return False
-    return False
+        return None
+    is_stored = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+    return None if is_stored else "it is a pipe, a socket or a device. Save its content to a file, and name that."

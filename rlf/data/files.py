@@ -113,12 +113,9 @@ def read_csv(path: Path, shown: str) -> Iterator[Row]:
 def find_form(path: Path) -> str | None:
     """The sentence about a file in another form than its suffix says; None where that is not seen."""
     with path.open(encoding="utf-8-sig", errors="replace") as file:
-        start = file.read(_FORM_CHARS)
+        start = file.read(4096)
     found = explain("data", f"{path.suffix} {start}", stem=path.stem, name=path.name, suffix=path.suffix)
     return None if found is None else found[0]
-
-
-_FORM_CHARS = 4096
 
 
 def _refuse_repeated_fields(columns: list[str], shown: str) -> None:

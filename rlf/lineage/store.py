@@ -277,7 +277,7 @@ def _check_file(url: URL, *, create: bool) -> None:
         raise RlfError(f"{path}: is a folder; expected the database's file. Name the file in it, or another path.")
     if path.parent.exists() and not path.parent.is_dir():
         raise RlfError(f"{path.parent}: is a file; expected a runs folder. Name a folder with `--runs`.")
-    if not create and not path.exists():
+    if not create and not path.is_file():
         if path.suffix != ".db":
             raise RlfError(f"{path}: no such file. Name a database of runs, or a file that `rlf runs export` wrote.")
         advice = "Start a run with `rlf run SPEC`, or name another folder with `--runs`."

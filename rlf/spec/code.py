@@ -119,7 +119,7 @@ def _editable_roots(top: str) -> Iterator[Path]:
 def _list_imports(file: Path, roots: Sequence[Path]) -> Iterator[tuple[str, list[Path]]]:
     """Each import of a file: the module's top name, empty where it is relative, and the files that it leads to."""
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = ast.parse(file.read_bytes() if file.is_file() else b"")
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
     for node in ast.walk(tree):

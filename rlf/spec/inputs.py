@@ -21,7 +21,7 @@ from rlf.chat.known import format_names, remember_of_formats
 from rlf.chat.on_disk import read_chat_template
 from rlf.core import Fault, RlfError, SpecError, nearest
 from rlf.core.callables import NotRun
-from rlf.core.files import FORBIDDEN, is_forbidden, shown_path
+from rlf.core.files import shown_path, why_not_read
 from rlf.core.identity import is_sealed
 from rlf.data import open_tasks
 from rlf.spec.budget import MEASURED, PromptSizes, check_budget
@@ -153,8 +153,8 @@ def _check_folder(loaded: LoadedSpec, path: KeyPath, name: str | None) -> list[F
     if folder is None:
         return []
     shown = shown_path(folder)
-    if is_forbidden(folder / "config.json"):
-        return [loaded.fault(path, f"{shown}: {FORBIDDEN}")]
+    if barred := why_not_read(folder / "config.json"):
+        return [loaded.fault(path, f"{shown}/config.json: {barred}")]
     if not folder.is_dir():
         fix = "Write a folder with a model in it, a Hugging Face id, or builtin:tiny."
         return [loaded.fault(path, f"{shown}: no such folder. {fix}")]
@@ -258,7 +258,7 @@ def _reward_files(loaded: LoadedSpec) -> list[Fault]:
 def _check_declared(loaded: LoadedSpec, declared: Iterable[tuple[KeyPath, str]]) -> list[Fault]:
     found = [(find(loaded.tree, path)[0], Path(file)) for path, file in declared]
     absent = [node.fault(message) for node, file in found if (message := missing_file(node, file))]
-    folders = [(node, file) for node, file in found if not is_forbidden(file) and file.is_dir()]
+    folders = [(node, file) for node, file in found if not missing_file(node, file) and file.is_dir()]
     return absent + [node.fault(f"{shown_path(file)} is a folder. Name the files in it.") for node, file in folders]
 
 

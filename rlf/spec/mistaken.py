@@ -18,7 +18,7 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from rlf.core import Fault, Place
-from rlf.core.files import DATA_SUFFIXES, FORBIDDEN, is_forbidden, shown_path
+from rlf.core.files import DATA_SUFFIXES, shown_path, why_not_read
 from rlf.core.mistakes import explain, in_our_words, known
 from rlf.core.registry import close_names, kind_names
 from rlf.spec.nodes import OVERRIDE, Node, plain, walk
@@ -134,8 +134,8 @@ def missing_named_file(node: Node, file: Path) -> str:
         node: the value that names the file; its folder is where relative paths in it start.
         file: the whole path.
     """
-    if is_forbidden(file):
-        return f"{shown_path(file)}: {FORBIDDEN}"
+    if barred := why_not_read(file):
+        return f"{shown_path(file)}: {barred}"
     written = os.path.relpath(file, node.folder)
     if message := _no_path_here(written):
         return f"{shown_path(file)}: {message}"

@@ -275,7 +275,7 @@ def identity(path: Path) -> str | None:
     all of them. None for what cannot be read: `check_inputs` says why.
     """
     try:
-        if not path.is_dir():
+        if path.is_file():  # neither a pipe, which would be waited for, nor a device without an end
             stamp = stamp_file(path, MIN_BYTES)
             return hash_path(path) if stamp is None else remember(["sha256", *stamp], lambda: hash_path(path))
         files = [file for file in sorted(path.iterdir()) if file.is_file()]
@@ -306,7 +306,7 @@ def _hash_sample(file: Path, size: int) -> str:
 
 def missing_file(node: Node, file: Path) -> str | None:
     """The sentence about the file that a value names; None where it is there."""
-    if os.path.exists(file):  # noqa: PTH110 - Path's own raises where it may not look
+    if os.path.isfile(file) or os.path.isdir(file):  # noqa: PTH112, PTH113 - Path's own raise where they may not look
         return None
     from rlf.spec.mistaken import missing_named_file
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from rlf.core import Fault, Place
-from rlf.core.files import shown_path
+from rlf.core.files import shown_path, why_not_read
 from rlf.core.text import clean, find_half, join_halves
 from rlf.core.yaml_text import BOOL, FLOAT, INT, MERGE, NULL, STR, TAG, CoreLoader, read_integer
 from rlf.spec.nodes import KeyPath, Node, Scalar, dotted
@@ -205,11 +205,12 @@ class _Unread(Exception):
 
 def _read_bytes(path: Path, named_by: Node | None) -> bytes:
     try:
-        size = path.stat().st_size
         if path.is_dir():
             files = ", ".join(sorted(str(f.relative_to(path)) for f in [*path.glob("*.y*")] or path.glob("*/*.y*"))[:5])
             raise _Unread(f"this is a folder; expected a YAML file. Name a file in it{files and ': '}{files}.")
-        if size > MAX_BYTES:
+        if barred := why_not_read(path):
+            raise _Unread(barred)
+        if (size := path.stat().st_size) > MAX_BYTES:
             raise _Unread(f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read. Move data to data files.")
         return path.read_bytes()
     except FileNotFoundError:

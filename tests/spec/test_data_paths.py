@@ -1,5 +1,6 @@
 """What has a suffix or lies in an existing folder is a file; the Hub is asked for nothing else, and once."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,21 @@ def test_a_missing_file_of_a_tool_is_named_with_the_one_that_is_meant(project):
 def test_a_key_of_other_libraries_at_the_top_is_answered_with_ours(project, given, meant):
     with pytest.raises(SpecError, match=meant):
         load_spec([project(ROWS)], [given])
+
+
+def test_what_would_be_waited_for_is_a_fault_and_never_opened(project, tmp_path):
+    pipe, code, model = tmp_path / "pipe.jsonl", tmp_path / "code.py", tmp_path / "model"
+    model.mkdir()
+    for path in (pipe, code, model / "config.json"):
+        os.mkfifo(path)
+    term = f"rewards=[{{kind: python, name: r, callable: '{code}:f', range: [0, 1]}}]"
+    overrides = [f"data.train.path={pipe}", "data.eval.path=/dev/zero", f"model.path={model}", term]
+    faults = check_inputs(load_spec([project()], [*overrides, f"tools[0].files=[{pipe}]"]))
+    waited = [fault.path for fault in faults if "a pipe, a socket or a device" in fault.message]
+    assert sorted(waited) == ["data.eval.path", "data.train.path", "model.path", "tools[0].files[0]"]
+    assert [fault.path for fault in faults if f"no file {code}" in fault.message] == ["rewards[0]"]
+    with pytest.raises(SpecError, match="a pipe, a socket or a device"):
+        load_spec([pipe])
 
 
 def test_what_the_user_may_not_read_is_a_fault_and_no_traceback(project, monkeypatch):
