@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 from rlf.algo.advantages.grpo import Grpo  # noqa: E402
 from rlf.apps.openrlhf.dataset import Purpose  # noqa: E402
 from rlf.apps.openrlhf.ingest import mean_advantages  # noqa: E402
-from rlf.apps.openrlhf.spool_pool import Record, cut, pack, read_answer, read_span, to_frame  # noqa: E402
+from rlf.apps.openrlhf.spool_pool import Record, cut, pack, read_answer, read_span, to_frames  # noqa: E402
 from rlf.core.redact import Redactor  # noqa: E402
 from rlf.lineage.recorder import Recorder  # noqa: E402
 from rlf.lineage.rows import encode_whole  # noqa: E402
@@ -88,14 +88,14 @@ def measure(records: list[Record], rounds: int) -> tuple[dict[str, float], float
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = folder / "agent.spool"
-        path.write_bytes(b"".join(to_frame(one, redactor) for one in records))
+        path.write_bytes(to_frames(records, redactor))
         spans = cut(path, 0, path.stat().st_size)
         encode = partial(encode_whole, redactor=redactor)
         packed = [pack(read_span(span, encode)) for span in spans]
         light = [record for part in packed for record in pickle.loads(part)]
         scored = [record.scored for record in light]
         parts = {
-            "an agent: record to frame": cpu_ms(lambda: [to_frame(one, redactor) for one in records], num, rounds),
+            "an agent: record to frame": cpu_ms(lambda: to_frames(records, redactor), num, rounds),
             "a reader: frame to rows": cpu_ms(lambda: [pack(read_span(span, encode)) for span in spans], num, rounds),
             "driver: takes records": cpu_ms(lambda: list(map(read_answer, packed)), num, rounds),
             "driver: metrics": cpu_ms(lambda: step_metrics(scored, scored, num_groups=1, own={}), num, rounds),

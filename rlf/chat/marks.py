@@ -110,7 +110,7 @@ class ParsedTurn(Jsonable):
 
     def __post_init__(self) -> None:
         assert self.items or self.answer is not None, "a turn that says nothing and does not fail"
-        assert self.answer is None or not self.observed, f"an answer beside {self.observed}"
+        assert self.answer is None or not self.items or not self.observed, f"an answer beside {self.observed}"
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -210,8 +210,8 @@ class Scan(ABC):
         """Reads the turn."""
         think = self.think
         position = self._read_thinking(0, 0, self._first_closing()) if self.chat.begins_thinking else 0
-        tags = _Tags(self.text, self.grammar.tag, think)
-        while tag := tags.next(position):
+        tags = self.grammar.tag if think[0] == THINK else _Tags(self.text, self.grammar.tag, think)
+        while tag := tags.search(self.text, position):
             self._add_prose(position, tag.start())
             mark = tag[1]
             # Order matters: a mark between backticks is prose, and thinking hides every other mark.
@@ -350,7 +350,8 @@ class Scan(ABC):
             self._check_answers()
         self._find_lookalikes()
         answer = None
-        rehearsed_only = all(isinstance(i, ParseFailure) and i.kind is FailureClass.IN_THINKING for _, i in self.found)
+        thought = FailureClass.IN_THINKING
+        rehearsed_only = not [item for _, item in self.found if isinstance(item, ToolCall) or item.kind is not thought]
         # Thinking that rehearsed a call does not spoil the answer after it: nothing was run, and nothing was lost.
         tail, end = self.prose[-1]
         # At the token limit the text after the last mark is no answer: more of it would have come.
@@ -360,8 +361,8 @@ class Scan(ABC):
             answer = said
         elif not self.found:
             self.fail(FailureClass.EMPTY, 0, len(self.text), structural=True)
-        # Failures that `finish` adds come last, whatever their place.
-        self.found.sort(key=lambda placed: placed[0])
+        if len(self.found) > 1:  # failures that `finish` adds come last, whatever their place
+            self.found.sort(key=lambda placed: placed[0])
         return ParsedTurn(tuple([item for _, item in self.found]), answer, "\n".join(filter(None, self.thoughts)))
 
     def _check_answers(self) -> None:
@@ -383,17 +384,14 @@ class _Tags:
     """The marks of a turn in order, with the tags of thinking that the spec names among them."""
 
     def __init__(self, text: str, tag: re.Pattern[str], think: tuple[str, str]) -> None:
-        self._text, self._tag = text, tag
-        named = think if think[0] != THINK else ()
-        self._named = re.compile(f"({'|'.join(map(re.escape, named))})") if named else None
-        self._next = self._named.search(text) if self._named else None
+        self._tag, self._named = tag, re.compile(f"({'|'.join(map(re.escape, think))})")
+        self._next = self._named.search(text)
 
-    def next(self, position: int) -> re.Match[str] | None:
-        """The first mark at or after a position; positions only grow."""
-        while self._next is not None and self._next.start() < position:
-            assert self._named is not None, "what was found was searched for"
-            self._next = self._named.search(self._text, position)
-        tag = self._tag.search(self._text, position)
+    def search(self, text: str, position: int) -> re.Match[str] | None:
+        """The first mark of that text at or after a position; positions only grow."""
+        if self._next is not None and self._next.start() < position:
+            self._next = self._named.search(text, position)
+        tag = self._tag.search(text, position)
         if self._next is None or (tag is not None and tag.start() <= self._next.start()):
             return tag
         return self._next

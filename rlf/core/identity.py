@@ -157,5 +157,5 @@ def derive_seed(*parts: int | str) -> int:
     >>> derive_seed(0, "rollout", 3) == derive_seed(0, "rollout", 3)
     True
     """
-    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
+    text = "\x1f".join([f"{type(part).__name__}:{part}" for part in parts])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -7,12 +7,12 @@ import json
 import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path, PurePath
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, dataclass_transform
 from uuid import UUID
 
 from rlf.core.errors import describe_type
@@ -20,6 +20,26 @@ from rlf.core.text import find_half, join_halves
 
 VERSION = "1"
 """Of the envelope around what commands print."""
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def frozen(made: type[T]) -> type[T]:
+    """`@dataclass(frozen=True, slots=True)` with an `__init__` that fills the slots itself, in half of the time."""
+    kind = dataclasses.dataclass(frozen=True, slots=True)(made)
+    known, parameters, lines = dict[str, Any](MISSING=MISSING), [], []
+    for one in fields(kind):  # type: ignore[arg-type]  # a dataclass
+        name, value = one.name, one.name
+        known |= {f"set_{name}": getattr(kind, name).__set__, f"default_{name}": one.default}
+        if one.default_factory is not MISSING:
+            known[f"make_{name}"] = one.default_factory
+            value = f"make_{name}() if {name} is MISSING else {name}"
+        parameters.append(name if value == name and one.default is MISSING else f"{name}=default_{name}")
+        lines.append(f"    set_{name}(self, {value})\n")
+    exec(f"def __init__(self, {', '.join(parameters)}):\n{''.join(lines)}", known)
+    kind.__init__ = known["__init__"]  # type: ignore[method-assign]  # of the same parameters
+    return kind
 
 
 class Jsonable:

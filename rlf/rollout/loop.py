@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import ParsedTurn
 from rlf.chat.policy import FailurePolicy, WhenFull
+from rlf.core.plain_json import frozen
 from rlf.rollout.rollout import (
     NOT_RUN,
     OVER_LIMIT,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _DEFAULT = ChatPolicy()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """Everything that all trajectories of a collection share."""
 
@@ -91,12 +91,6 @@ async def play(
         finally:
             if playing.world is not None:
                 await playing.world.close()
-
-
-async def _make_ready(chat: ChatFormat, images: Sequence[str]) -> None:
-    """Makes images ready off the event loop, before they are rendered."""
-    if images and chat.vision is not None:
-        await chat.vision.prepare(images)
 
 
 class _Play:
@@ -150,7 +144,7 @@ class _Play:
 
     async def _begin(self) -> StopReason | None:
         """Resets the world, and puts down the prompt or the prefix."""
-        await _make_ready(self.setting.chat, self.rollout.task.images)
+        await self._make_ready(self.images)
         stop = None
         # A world that fails ends the trajectory only after its tokens are there: what is recorded has a prompt, also
         # where nothing was sampled.
@@ -168,6 +162,11 @@ class _Play:
             return stop
         self.record = self.prefix.record()
         return stop or await self._go_through(self.prefix)
+
+    async def _make_ready(self, images: Sequence[str]) -> None:
+        """Makes images ready off the event loop, before they are rendered."""
+        if images and self.chat.vision is not None:
+            await self.chat.vision.prepare(images)
 
     async def _score(self, stop: StopReason) -> StopReason:
         """Lets the world score its final state; why the trajectory ended."""
@@ -212,7 +211,7 @@ class _Play:
                     return StopReason.INFRA_FAILURE
             if stop := await self._step_again(turn):
                 return stop
-        await _make_ready(self.chat, self.images)
+        await self._make_ready(self.images)
         return None
 
     async def _step_again(self, turn: Turn) -> StopReason | None:
@@ -257,12 +256,12 @@ class _Play:
         context = None if self.contexts is None else self.contexts.next(self.turns, self.record)
         if context is not None:
             self.record.fork(context)
-        left = self.limits.max_total_tokens - self.record.segment_size
+        left = self.limits.max_total_tokens - len(self.record.segment)
         budget = left if self.limits.max_new_tokens is None else min(left, self.limits.max_new_tokens)
         if budget <= 0:
             return StopReason.LENGTH
         started = time.perf_counter()
-        start = len(self.record)
+        start = len(self.record.tokens)
         is_summary = self.contexts is not None and self.contexts.is_asked(self.turns, self.record)
         # The segment and not all tokens: a fork leaves out text that the turn under way does not follow.
         self.chat = self.chat.after(self.record.segment)
@@ -274,26 +273,25 @@ class _Play:
         draft = partial(
             Turn,
             start=start,
-            end=len(self.record),
+            end=len(self.record.tokens),
             text=text,
             failures=(failures := parsed.failures),
             sample_s=time.perf_counter() - started,
             repairs=repairs,
             num_penalised=len(self.handling.failures_with(parsed, FailurePolicy.PENALISE)) if failures else 0,
-            versions=tuple(version_changes(start, sample.versions)),
+            versions=tuple(version_changes(start, sample.versions)) if sample.versions else (),
         )
         if self.contexts is None or not is_summary:
             return await self._act_on(parsed, draft, sample)
         # Whatever a summary holds, a call too, is text for the next context.
         self.contexts.summaries.append(len(self.turns))
-        self.turns.append(draft(observation_end=len(self.record), failures=(), repairs=(), num_penalised=0))
+        self.turns.append(draft(observation_end=len(self.record.tokens), failures=(), repairs=(), num_penalised=0))
         return StopReason.MAX_TURNS if len(self.turns) >= self.limits.max_turns else None
 
     async def _act_on(self, parsed: ParsedTurn, draft: partial[Turn], sample: Sample) -> StopReason | None:
         """Answers, or invokes the calls and feeds back what they return."""
         stop = self._stop_before_tools(parsed, sample)
-        turn = draft(observation_end=len(self.record))
-        self.turns.append(turn)
+        end = len(self.record.tokens)
         restore = None if self.disturbed is None else self.disturbed.restore
         records = [CallRecord(call if restore is None else restore(call), NOT_RUN) for call in parsed.calls]
         started = time.perf_counter()
@@ -301,17 +299,17 @@ class _Play:
         # scored by its state after them, and the one turn of a single-turn rollout by their results.
         counts = self.world is not None or self.rollout.is_single_turn
         is_run = stop is None or (stop is StopReason.MAX_TURNS and counts)
-        # The turn is put down before its calls run and again after them, so that a trajectory that is cancelled in
-        # between has its results, those of cancelled calls included: `run_calls` writes each into `records` at once.
+        # The turn is put down also where its calls are cancelled, so that the trajectory has their results, those of
+        # cancelled calls included: `run_calls` writes each into `records` at once.
         try:
             if is_run:
                 await self._invoke(records)
         finally:
             if records:
                 draft = partial(draft, calls=tuple(records), tools_s=time.perf_counter() - started)
-                self.turns[-1] = draft(observation_end=turn.end)
-        self.error = infrastructure_error(records)
-        if self.error is not None:
+            self.turns.append(turn := draft(observation_end=end))
+        if records and (error := infrastructure_error(records)) is not None:
+            self.error = error
             stop = StopReason.INFRA_FAILURE
         if stop in (None, StopReason.MAX_TURNS) and self.limits.is_lost(self.turns):
             stop = StopReason.INVALID_CALLS
@@ -322,12 +320,12 @@ class _Play:
             if stop is None and step is not None and step.reply is not None:
                 reply, closed = step.reply, self._is_closed(sample)
                 stop = self._feed(lambda note: self.chat.user_turn(reply + note, closed=closed, turn=turn.text))
-                self.turns[-1] = draft(observation_end=len(self.record))
+                self.turns[-1] = draft(observation_end=len(self.record.tokens))
                 return stop
         if stop is None:
             stop = await self._observe(parsed, records, sample, turn.text)
-        if self.world is not None or len(self.record) != turn.end:
-            self.turns[-1] = draft(observation_end=len(self.record))
+        if self.world is not None or len(self.record.tokens) != end:
+            self.turns[-1] = draft(observation_end=len(self.record.tokens))
         return stop
 
     async def _step_world(
@@ -367,7 +365,7 @@ class _Play:
     async def _sample_turn(self, max_tokens: int, *, fresh: bool) -> Sample:
         """Samples to the end of a turn: past the end of a call's tag where that stands inside a string or thinking."""
         sample = await self._sample(self.record.segment, max_tokens, fresh=fresh)
-        while self._is_inside(sample) and len(sample.tokens) < max_tokens:
+        while self.handling.stop_after_call and self._is_inside(sample) and len(sample.tokens) < max_tokens:
             context = [*self.record.segment, *sample.tokens]
             more = await self._sample(context, max_tokens - len(sample.tokens))
             # The end of the last piece is that of the turn: the strings before it ended nothing.
@@ -376,10 +374,9 @@ class _Play:
 
     def _is_inside(self, sample: Sample) -> bool:
         """Whether sampling stopped at a string that ends calls where no call ends."""
-        chat = self.chat
-        if not self.handling.stop_after_call or sample.finish is Finish.LENGTH:
+        if sample.finish is Finish.LENGTH or self._is_closed(sample):
             return False
-        return sample.tokens[-1] not in chat.stop_token_ids and not chat.is_after_call(chat.decode(sample.tokens))
+        return not self.chat.is_after_call(self.chat.decode(sample.tokens))
 
     async def _sample(self, tokens: Sequence[int], max_tokens: int, *, fresh: bool = False) -> Sample:
         request = SampleRequest(
@@ -422,7 +419,7 @@ class _Play:
         shown = [image for of_one in of_calls for image in of_one]
         of_each = iter(of_calls)
         images = [next(of_each) if isinstance(item, ToolCall) else [] for item in parsed.observed] if of_calls else []
-        await _make_ready(self.chat, shown)
+        await self._make_ready(shown)
 
         def render(note: str) -> list[int]:
             shown = [*texts[:-1], texts[-1] + note]
@@ -439,7 +436,7 @@ class _Play:
 
     def _feed(self, render: Callable[[str], list[int]]) -> StopReason | None:
         """Puts an observation down where it leaves room for another turn, with a request where the context is full."""
-        observation, full, size = render(""), self.handling.context, self.record.segment_size
+        observation, full, size = render(""), self.handling.context, len(self.record.segment)
         if full and full.when_full is WhenFull.SUMMARIZE and size + len(observation) > full.limit:
             from rlf.chat.history import ASKS
 

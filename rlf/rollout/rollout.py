@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import ParsedTurn
 from rlf.chat.policy import ContextLimit, FailurePolicy, RepairPolicy
+from rlf.core.plain_json import frozen
 from rlf.types.task import Message, Task
-from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
+from rlf.types.tool import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
 from rlf.types.trajectory import CallRecord, FailureClass, ParseFailure, Repair, Trajectory, Turn
 from rlf.types.world import Episode
 
@@ -47,18 +48,10 @@ class TokenRecord:
         record.forks = [offset for offset in trajectory.forks if offset < end]
         return record
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
     @property
     def segment(self) -> list[int]:
         """The tokens that the policy sees: since the last fork."""
         return self.tokens[self.forks[-1] :] if self.forks else self.tokens
-
-    @property
-    def segment_size(self) -> int:
-        """How many they are."""
-        return len(self.tokens) - (self.forks[-1] if self.forks else 0)
 
     def fork(self, context: Sequence[int]) -> None:
         """Begins a new segment with its context."""
@@ -176,7 +169,7 @@ class Prefix:
         return TokenRecord.of_prefix(self.trajectory, [prompt_end, *ends][-1], is_trained=self.is_trained)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rollout:
     """One trajectory to make."""
 
@@ -202,10 +195,18 @@ Invoke = Callable[[int], Awaitable[ToolResult]]
 """Runs the call at a place of its turn."""
 
 
-async def run_calls(records: list[CallRecord], places: Sequence[int], invoke: Invoke, world: Episode | None) -> None:
+def run_calls(
+    records: list[CallRecord], places: Sequence[int], invoke: Invoke, world: Episode | None
+) -> Awaitable[None]:
     """Runs the calls at `places` side by side, the world's own in their order; each result goes into its record."""
     if len(places) == 1:  # the most frequent case, without a task of its own
-        return await _run_into(records, places, invoke)
+        return _run_into(records, places, invoke)
+    return _run_side_by_side(records, places, invoke, world)
+
+
+async def _run_side_by_side(
+    records: list[CallRecord], places: Sequence[int], invoke: Invoke, world: Episode | None
+) -> None:
     # The world's own calls are one line: each meets the state that the one before it left, in the order of the turn.
     own = [] if world is None else [place for place in places if world.owns(records[place].call.name)]
     lines = [own, *([place] for place in places if place not in own)]
@@ -215,7 +216,6 @@ async def run_calls(records: list[CallRecord], places: Sequence[int], invoke: In
     for fault in await asyncio.gather(*running, return_exceptions=True):
         if fault is not None:
             raise fault
-    return None
 
 
 async def _run_into(records: list[CallRecord], places: Sequence[int], invoke: Invoke) -> None:
@@ -232,15 +232,19 @@ async def _run_into(records: list[CallRecord], places: Sequence[int], invoke: In
             raise
 
 
-async def call_with_images(
+def call_with_images(
     tools: ToolInvoker, call: ToolCall, images: Sequence[str], *, trajectory_id: str
-) -> ToolResult:
+) -> Awaitable[ToolResult]:
     """Runs a call, with the trajectory's images where its tool takes them: what is recorded is what the model wrote."""
     for tool in tools.descriptions:
         if tool.name == call.name and tool.images is not None:
-            break
-    else:
-        return await tools.invoke(call, trajectory_id=trajectory_id)
+            return _show_images(tools, tool, call, images, trajectory_id)
+    return tools.invoke(call, trajectory_id=trajectory_id)
+
+
+async def _show_images(
+    tools: ToolInvoker, tool: ToolDescription, call: ToolCall, images: Sequence[str], trajectory_id: str
+) -> ToolResult:
     if not images and not tool.takes_all:
         return ToolResult(Outcome.TOOL_ERROR, f"error: {call.name} works on an image, and there is none yet")
     from rlf.core.images import read_image_file

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from rlf.core.plain_json import frozen
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -39,7 +41,7 @@ class Sampling:
     """Likeliest tokens whose log-probabilities come with each sampled one, and its own; None: nothing of that."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SampleRequest:
     """One turn to sample."""
 
@@ -58,7 +60,7 @@ class SampleRequest:
     """The images that the context holds places of, in order, as a task names them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sample:
     """Tokens that the policy sampled, bit for bit."""
 

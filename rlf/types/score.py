@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rlf.core.plain_json import Jsonable
+from rlf.core.plain_json import Jsonable, frozen
 from rlf.types.trajectory import Trajectory
 
 
@@ -61,7 +61,7 @@ class ScoreUsage:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Score(Jsonable):
     """One term's outcome for one trajectory."""
 
@@ -121,7 +121,7 @@ def costs_by_name(trajectories: Iterable[Scored]) -> dict[str, float]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scored(Jsonable):
     """A trajectory with every term's score and the reward the estimator sees."""
 

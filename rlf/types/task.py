@@ -54,7 +54,7 @@ class Task:
     @property
     def images(self) -> tuple[str, ...]:
         """The images of all its messages, in order."""
-        return tuple(image for message in self.messages for image in message.images)
+        return tuple([image for message in self.messages for image in message.images])
 
     def may_use(self, tool: str) -> bool:
         """Whether its trajectories may call a tool of that name."""

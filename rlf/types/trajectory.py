@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from rlf.core.plain_json import Jsonable
+from rlf.core.plain_json import Jsonable, frozen
 from rlf.types.task import Message, Task
 from rlf.types.tool import ToolCall, ToolResult
 from rlf.types.world import WorldRecord, WorldStep
@@ -115,7 +115,7 @@ class Repair:
     """The call as the policy sampled it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallRecord:
     """A call and its result."""
 
@@ -123,7 +123,7 @@ class CallRecord:
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turn:
     """One generation and the observation it led to. Offsets index the trajectory's tokens."""
 
@@ -165,7 +165,7 @@ class Turn:
         return called and all(record.result.outcome.is_invalid_call for record in self.calls)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trajectory(Jsonable):
     """One rollout of one task."""
 

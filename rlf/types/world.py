@@ -139,4 +139,4 @@ def shown_tools(
     if own is not None:
         return tuple(own)
     foreign = () if worlds is None else worlds.foreign_tools(task.columns)
-    return tuple(tool for tool in declared if task.may_use(tool.name) and tool.name not in foreign)
+    return tuple([tool for tool in declared if task.may_use(tool.name) and tool.name not in foreign])

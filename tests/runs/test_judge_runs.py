@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.apps.openrlhf.dataset import Purpose
-from rlf.apps.openrlhf.spool_pool import Record, read_frames, to_frame
+from rlf.apps.openrlhf.spool_pool import Record, read_frames, to_frames
 from rlf.cli import app
 from rlf.core import RunError
 from rlf.core.redact import Redactor
@@ -114,7 +114,7 @@ def test_agents_of_other_processes_tell_what_judges_took() -> None:
     usage = ScoreUsage(3, 1, 220, 0.5, 0.25)
     trajectory = TrajectoryFacts(question="Q", answer="A").trajectory("t")
     scored = Scored(trajectory, (Score("good", 1.0, 1.0, usage=usage),), reward=1.0, success=1.0)
-    ((read, _),) = read_frames(to_frame(Record(Purpose.TRAIN, 0, 0, 1, 0.0, scored), Redactor({})))
+    ((read, _),) = read_frames(to_frames([Record(Purpose.TRAIN, 0, 0, 1, 0.0, scored)], Redactor({})))
     assert isinstance(read, Record) and read.scored.scores[0].usage == usage
 
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.apps.openrlhf.spool_pool import SUFFIX, FilesOpened, Line, Record, Span, SpoolPool, cut, to_frame
+from rlf.apps.openrlhf.spool_pool import SUFFIX, FilesOpened, Line, Record, Span, SpoolPool, cut, to_frames
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor
 from rlf.types.events import Notice
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _FULL_BYTES = 512 * 1024
 """Size from which on a file is followed by another."""
-_GATHER_S = 0.1
+_GATHER_S = 0.25
 """Time in which records gather before they are written, while others are still played: a sync costs more CPU than a
 record, and so does every switch between the event loop and the thread that writes.
 """
@@ -130,7 +130,7 @@ class SpoolWriter:
         self._writing = None
 
     def _write(self, lines: list[Line]) -> Exception | None:
-        data = memoryview(b"".join(to_frame(line, self._redactor) for line in lines))
+        data = memoryview(to_frames(lines, self._redactor))
         whole = self._size + len(data)
         try:
             if self._size - self._start >= _FULL_BYTES:

@@ -37,6 +37,7 @@ from pydantic_core import PydanticSerializationError
 
 from rlf.apps.openrlhf.dataset import Purpose
 from rlf.core.errors import RunError
+from rlf.core.plain_json import frozen
 from rlf.core.redact import Redactor
 from rlf.processes.child import start_apart
 from rlf.types.events import Notice
@@ -45,17 +46,21 @@ from rlf.types.written import FIRST_VERSION, NUMBERS, VERSION, read, write
 
 # The written form of what agents record: frames of compressed JSON and numbers, one after the other in a file.
 #
-# A frame is its payload's size and CRC-32, four bytes each, little-endian, and the payload: zstd over a line of JSON
-# and, behind it, a trajectory's numbers: token ids in four bytes, the action mask in one, log-probabilities in eight. A
-# frame counts once it is whole; a torn last one is left for later.
+# A frame is its payload's size and CRC-32, four bytes each, little-endian, and the payload: zstd over records, each a
+# line of JSON and, behind it, a trajectory's numbers: token ids in four bytes, the action mask in one and, in eight,
+# log-probabilities. A frame counts once it is whole; a torn last one is left for later.
 
 SUFFIX = ".spool"
+_FRAME_LINES = 16
+"""Records that are compressed together at most: those of a group have their prompt in common, and more of them would be
+apart by more than zstd looks back.
+"""
+_VERSION = VERSION + 1
+"""What is written. One more than of the nouns: up to 4 a frame held one record."""
 _HEAD = struct.Struct("<II")
 _LEVEL = 1
 """Of zstd: higher ones take several times the CPU for a tenth of the bytes."""
-_TYPES = ("i", "b", "d")
-"""Of the numbers, in the order of NUMBERS."""
-_SIZES = tuple(array(code).itemsize for code in _TYPES)
+_TOKEN_BYTES = 4 + 1 + 8
 _LEFT_OUT: Any = {
     "trajectory": {
         **dict.fromkeys(NUMBERS, True),
@@ -67,7 +72,7 @@ _LEFT_OUT: Any = {
 _NUMBERS_OUT: Any = {"scored": {"trajectory": {*NUMBERS, "images"}}}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """One finished trajectory."""
 
@@ -98,23 +103,29 @@ Line: TypeAlias = Record | Notice | FilesOpened
 """What a frame holds."""
 
 
-def to_frame(line: Line, redactor: Redactor) -> bytes:
-    """A frame without secrets."""
+def to_frames(lines: Sequence[Line], redactor: Redactor) -> bytes:
+    """Frames without secrets."""
+    frames, compressor = b"", zstandard.ZstdCompressor(level=_LEVEL)
+    for start in range(0, len(lines), _FRAME_LINES):
+        parts = [_to_bytes(line, redactor) for line in lines[start : start + _FRAME_LINES]]
+        payload = compressor.compress(b"".join(parts))
+        frames += _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+    return frames
+
+
+def _to_bytes(line: Line, redactor: Redactor) -> bytes:
     if isinstance(line, Notice):
-        return _frame(redactor.json({"notice": [line.level, line.text, dict(line.data)]}).encode(), [])
+        return redactor.json({"notice": [line.level, line.text, dict(line.data)]}).encode() + b"\n"
     if isinstance(line, FilesOpened):
-        return _frame(redactor.json({"opened": line.opened}).encode(), [])
+        return redactor.json({"opened": line.opened}).encode() + b"\n"
     record, trajectory = line, line.scored.trajectory
-    head = [VERSION, record.purpose, record.row, record.sample, record.step, record.time, record.again]
-    numbers = [
-        array("i", trajectory.tokens).tobytes(),
-        bytes(trajectory.action_mask),
-        array("d", trajectory.rollout_logprobs).tobytes(),
-    ]
-    return _frame(_dump_json(_Text(head, len(trajectory.tokens), record.scored), redactor), numbers)
+    head = [_VERSION, record.purpose, record.row, record.sample, record.step, record.time, record.again]
+    text = _dump_json(_Text(head, len(trajectory.tokens), record.scored), redactor)
+    tokens, logprobs = array("i", trajectory.tokens), array("d", trajectory.rollout_logprobs)
+    return b"".join((text, b"\n", tokens, bytes(trajectory.action_mask), logprobs))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Text:
     """The JSON of a record."""
 
@@ -141,24 +152,8 @@ def _text_adapter() -> TypeAdapter[_Text]:
     return TypeAdapter(_Text)
 
 
-def _frame(text: bytes, numbers: Sequence[bytes]) -> bytes:
-    payload = _compressor().compress(b"\n".join((text, b"".join(numbers))))
-    return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
-
-
-def _compressor() -> zstandard.ZstdCompressor:
-    """This thread's own: making one takes longer than compressing a record."""
-    if not hasattr(_of_thread, "compressor"):
-        _of_thread.compressor = zstandard.ZstdCompressor(level=_LEVEL)
-    found: zstandard.ZstdCompressor = _of_thread.compressor
-    return found
-
-
-_of_thread = threading.local()
-
-
 def read_frames(data: bytes, *, as_arrays: bool = False) -> Iterator[tuple[Line, int]]:
-    """The whole frames that data begins with, each with the offset of its end.
+    """The lines of the whole frames that data begins with, each with the offset of its frame's end.
 
     Args:
         as_arrays: whether a trajectory's numbers become arrays as the lineage keeps them, and its mask bytes of 0 and
@@ -176,7 +171,8 @@ def read_frames(data: bytes, *, as_arrays: bool = False) -> Iterator[tuple[Line,
         payload = memoryview(data)[body:end]
         if zlib.crc32(payload) != checksum:
             raise ValueError("its checksum differs")
-        yield _read_payload(zstandard.decompress(payload), as_arrays), end
+        for line in list(_read_payload(zstandard.decompress(payload), as_arrays)):
+            yield line, end
         start = end
 
 
@@ -195,32 +191,36 @@ def cut_frames(file: int, start: int, end: int, size: int) -> Iterator[int]:
         yield at
 
 
-def _read_payload(payload: bytes, as_arrays: bool) -> Line:
-    text, _, numbers = payload.partition(b"\n")
-    values = json.loads(text)
-    if "notice" in values:
-        return Notice(*values["notice"])
-    if "opened" in values:
-        return FilesOpened(tuple((code, path) for code, path in values["opened"]))
+def _read_payload(payload: bytes, as_arrays: bool) -> Iterator[Line]:
+    at = 0
+    while at < len(payload):
+        end = payload.index(b"\n", at)
+        values = json.loads(payload[at:end])
+        at = end + 1
+        if "notice" in values:
+            yield Notice(*values["notice"])
+        elif "opened" in values:
+            yield FilesOpened(tuple((code, path) for code, path in values["opened"]))
+        else:
+            start, at = at, at + values["num_tokens"] * _TOKEN_BYTES
+            yield _read_record(values, payload[start:at], as_arrays)
+
+
+def _read_record(values: dict[str, Any], numbers: bytes, as_arrays: bool) -> Record:
     version, purpose, *place = values["head"]
-    if not FIRST_VERSION <= version <= VERSION:
-        raise ValueError(f"a spool record of version {version}; this rlf reads versions {FIRST_VERSION} to {VERSION}")
+    if not FIRST_VERSION <= version <= _VERSION:
+        raise ValueError(f"a spool record of version {version}; this rlf reads versions {FIRST_VERSION} to {_VERSION}")
     row, sample, step, time, again = place
     trajectory = values["scored"]["trajectory"] | {name: [] for name in NUMBERS}
     scored = read(Scored, values["scored"] | {"trajectory": trajectory})
-    record = Record(Purpose(purpose), row, sample, step, time, scored, again)
-    start, found, num = 0, list[Any](), values["num_tokens"]
-    for code, size in zip(_TYPES, _SIZES, strict=True):
-        part = numbers[start : start + num * size]
-        found.append(bytes(part) if code == "b" else array(code, part))
-        start += num * size
+    num = values["num_tokens"]
+    ids, mask, doubles = numbers[: 4 * num], numbers[4 * num : 5 * num], array("d", numbers[5 * num :])
+    found: Any = (array("I", ids), mask, array("f", doubles))
+    if not as_arrays:
+        found = (array("i", ids).tolist(), list(map(bool, mask)), doubles.tolist())
     tokens, action_mask, logprobs = found
-    if as_arrays:
-        tokens, logprobs = array("I", tokens.tobytes()), array("f", logprobs)
-    else:
-        tokens, action_mask, logprobs = tokens.tolist(), list(map(bool, action_mask)), logprobs.tolist()
-    trajectory = replace(record.scored.trajectory, tokens=tokens, action_mask=action_mask, rollout_logprobs=logprobs)
-    return replace(record, scored=replace(record.scored, trajectory=trajectory))
+    trajectory = replace(scored.trajectory, tokens=tokens, action_mask=action_mask, rollout_logprobs=logprobs)
+    return Record(Purpose(purpose), row, sample, step, time, replace(scored, trajectory=trajectory), again)
 
 
 Encode = Callable[[Scored], object]

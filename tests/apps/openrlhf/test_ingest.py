@@ -13,7 +13,7 @@ from rlf.apps.openrlhf.ingest import Ingest
 from rlf.apps.openrlhf.job import Job, new_attempt
 from rlf.apps.openrlhf.log import LogLine, find_error, parse_line
 from rlf.apps.openrlhf.settings import IngestSpec
-from rlf.apps.openrlhf.spool_pool import Record, to_frame
+from rlf.apps.openrlhf.spool_pool import Record, to_frames
 from rlf.core.redact import Redactor
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
@@ -49,7 +49,7 @@ def history():
     lines = []
 
     def spool(purpose, row, sample, step):
-        lines.append(("spool", to_frame(record(purpose, row, sample, step, float(next(clock))), Redactor({}))))
+        lines.append(("spool", to_frames([record(purpose, row, sample, step, float(next(clock)))], Redactor({}))))
 
     for row in range(QUESTIONS):
         spool(Purpose.SAMPLED, row, 0, 0)

@@ -13,6 +13,7 @@ import signal
 import struct
 import subprocess
 import sys
+import zlib
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -20,10 +21,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rlf.apps.openrlhf import spool_pool as frames
 from rlf.apps.openrlhf.dataset import Purpose
 from rlf.apps.openrlhf.spool import SpoolReader, SpoolWriter
 from rlf.apps.openrlhf.spool_pool import (
@@ -35,7 +36,7 @@ from rlf.apps.openrlhf.spool_pool import (
     read_answer,
     read_frames,
     read_span,
-    to_frame,
+    to_frames,
 )
 from rlf.core import RunError
 from rlf.core.redact import Redactor
@@ -95,7 +96,7 @@ def write(folder, items):
 @given(TEXTS, st.integers(2, 40), st.none() | st.integers(0, 9))
 @example("\ud800", 2, None)
 def test_a_record_is_read_as_it_was_written_but_for_halves_of_characters(text, tokens, step):
-    frame = to_frame(record(text=text, tokens=tokens, step=step), Redactor({}))
+    frame = to_frames([record(text=text, tokens=tokens, step=step)], Redactor({}))
     whole = re.sub("[\ud800-\udfff]", "\ufffd", text)
     assert list(read_frames(frame)) == [(record(text=whole, tokens=tokens, step=step), len(frame))]
 
@@ -103,7 +104,7 @@ def test_a_record_is_read_as_it_was_written_but_for_halves_of_characters(text, t
 def test_a_notice_and_names_of_files_are_read_as_they_were_written():
     notice = Notice("warning", "the judge answers slowly", {"seconds": 3})
     for line in (notice, FilesOpened((("/a/tool.py", "/a/rows.csv"), ("", "/b")))):
-        ((found, _),) = read_frames(to_frame(line, Redactor({})))
+        ((found, _),) = read_frames(to_frames([line], Redactor({})))
         assert found == line
 
 
@@ -120,14 +121,14 @@ def test_every_record_is_read_once(tmp_path):
     assert [item.sample for item in reader.read()] == [0, 1, 2]
     assert reader.read() == []
     with path.open("ab") as file:
-        file.write(to_frame(record(3), Redactor({})))
+        file.write(to_frames([record(3)], Redactor({})))
     assert [item.sample for item in reader.read()] == [3]
 
 
 @given(data=st.data())
 def test_however_a_file_grows_the_reader_gets_the_same_records(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("spool")
-    whole = b"".join(to_frame(record(sample), Redactor({})) for sample in range(4))
+    whole = b"".join(to_frames(list(map(record, samples)), Redactor({})) for samples in ([0], [1, 2], [3]))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
     reader, read = SpoolReader(folder), []
     for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
@@ -138,8 +139,8 @@ def test_however_a_file_grows_the_reader_gets_the_same_records(data, tmp_path_fa
 
 
 def test_a_torn_last_record_is_left_alone(tmp_path):
-    path = write(tmp_path, [record(0), record(1)])
-    path.write_bytes(path.read_bytes()[:-20])
+    path = write(tmp_path, [record(0)])
+    path.write_bytes(path.read_bytes() + to_frames([record(1), record(2)], Redactor({}))[:-20])
     assert [item.sample for item in SpoolReader(tmp_path).read()] == [0]
 
 
@@ -147,7 +148,7 @@ def test_numbers_are_the_very_same_bits_also_where_nothing_was_measured(tmp_path
     before = record(tokens=4)
     numbers = {"tokens": [0, 151_935, 7, 2**31 - 1], "rollout_logprobs": [0.0, -0.1, math.nan, -math.pi]}
     before = replace(before, scored=replace(before.scored, trajectory=replace(before.scored.trajectory, **numbers)))
-    ((after, _),) = read_frames(to_frame(before, Redactor({})))
+    ((after, _),) = read_frames(to_frames([before], Redactor({})))
     assert after.scored.trajectory.tokens == numbers["tokens"]
     assert struct.pack("4d", *after.scored.trajectory.rollout_logprobs) == struct.pack(
         "4d", *numbers["rollout_logprobs"]
@@ -155,7 +156,7 @@ def test_numbers_are_the_very_same_bits_also_where_nothing_was_measured(tmp_path
 
 
 def test_a_damaged_record_is_reported_and_never_read(tmp_path):
-    frame = to_frame(record(), Redactor({}))
+    frame = to_frames([record()], Redactor({}))
     damaged = bytearray(frame)
     damaged[-1] ^= 1
     (tmp_path / "a.spool").write_bytes(frame + damaged + frame)
@@ -169,7 +170,8 @@ def test_a_record_of_an_unknown_version_is_reported_with_its_file(tmp_path):
     for version in (2, 99):
         head = [version, "train", 0, 0, 1, 0.0, False]
         line = json.dumps({"head": head, "num_tokens": 0, "scored": {"trajectory": {}}})
-        (tmp_path / "a.spool").write_bytes(frames._frame(line.encode(), []))
+        payload = zstandard.compress(line.encode() + b"\n")
+        (tmp_path / "a.spool").write_bytes(struct.pack("<II", len(payload), zlib.crc32(payload)) + payload)
         with pytest.raises(RunError, match=rf"a\.spool.*version {version}; this rlf reads versions 3 to"):
             SpoolReader(tmp_path).read()
 
@@ -222,7 +224,7 @@ def test_a_record_of_2100_tokens_takes_less_than_a_third_of_its_json(tmp_path):
     tokens = [hash(str(number)) % 150_000 for number in range(2_100)]
     trajectory = replace(record(tokens=2_100).scored.trajectory, tokens=tokens)
     before = replace(record(), scored=replace(record().scored, trajectory=trajectory))
-    assert len(to_frame(before, Redactor({}))) < len(json.dumps(written(before.scored))) / 3
+    assert len(to_frames([before], Redactor({}))) < len(json.dumps(written(before.scored))) / 3
 
 
 WRITER = """
@@ -294,7 +296,7 @@ def test_records_are_the_same_from_other_processes_with_what_the_lineage_stores_
         there = SpoolReader(tmp_path, pool).read()
         damaged = tmp_path / "damaged"
         damaged.mkdir()
-        (damaged / "a.spool").write_bytes(to_frame(items[0], Redactor({}))[:-1] + b"x")
+        (damaged / "a.spool").write_bytes(to_frames([items[0]], Redactor({}))[:-1] + b"x")
         with pytest.raises(RunError, match=r"a\.spool: the record that begins at byte 0 cannot be read"):
             SpoolReader(damaged, pool).read()
         os.kill(pool.pids[0], signal.SIGKILL)
@@ -329,7 +331,7 @@ def _with_lists(scored):
 
 
 def test_spans_are_whole_frames_and_all_of_them(tmp_path):
-    frames = [to_frame(record(sample), Redactor({})) for sample in range(9)]
+    frames = [to_frames([record(sample)], Redactor({})) for sample in range(9)]
     path = tmp_path / "a.spool"
     path.write_bytes(b"".join(frames) + frames[0][:-1])
     with patch("rlf.apps.openrlhf.spool_pool._SPAN_BYTES", len(frames[0]) + 1):
@@ -372,7 +374,7 @@ def test_images_are_written_only_where_an_agents_own_calls_have_them():
         result = replace(turn.calls[0].result, images=(image,), inner=(inner,))
         turn = replace(turn, calls=(replace(turn.calls[0], result=result),))
         trajectory = replace(made.scored.trajectory, turns=(turn,), images=("a.png",))
-        frame = to_frame(replace(made, scored=replace(made.scored, trajectory=trajectory)), Redactor({}))
+        frame = to_frames([replace(made, scored=replace(made.scored, trajectory=trajectory))], Redactor({}))
         ((found, _),) = read_frames(frame)
         result = found.scored.trajectory.calls[0].result
         assert result.inner == (inner,) and not result.images and not found.scored.trajectory.images

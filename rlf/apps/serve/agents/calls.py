@@ -196,18 +196,18 @@ class CallTree:
         """The rows one after the other, and the calls as turns, each where it is trained."""
         record, turns, written = TokenRecord(()), list[Turn](), set[int]()
         for leaf in (call for call in self.calls if not call.num_children):
-            if len(record):
+            if record.tokens:
                 record.fork(())
             at = 0
             for call in _path(leaf):
                 record.observe(call.prompt[at:])
-                is_after_turn = at and turns and turns[-1].end == len(record) - (len(call.prompt) - at)
+                is_after_turn = at and turns and turns[-1].end == len(record.tokens) - (len(call.prompt) - at)
                 if is_after_turn:  # what stands between two turns of a row is what the first was answered with
-                    turns[-1] = replace(turns[-1], observation_end=len(record))
+                    turns[-1] = replace(turns[-1], observation_end=len(record.tokens))
                 if call.number in written:
                     record.observe(call.sample.tokens)
                 else:
-                    turns.append(call.turn(len(record)))
+                    turns.append(call.turn(len(record.tokens)))
                     record.act(call.sample.tokens, call.sample.logprobs)
                     written.add(call.number)
                 at = len(call.tokens)
