@@ -18,20 +18,22 @@ APT := DEBIAN_FRONTEND=noninteractive timeout 120 apt-get -qq
 BUBBLEWRAP := command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	{ $(APT) install -y bubblewrap || { $(APT) update && $(APT) install -y bubblewrap; }; } >/dev/null 2>&1; }
 
-.PHONY: run test docs-test installed gpu coverage mutation foreign lint embedded reference docs vendor clean
+.PHONY: run tested test docs-test installed gpu coverage mutation foreign lint embedded reference docs vendor clean
 
 run: .venv/installed  ## Trains the embedded model: the main job.
 	$(BIN)/rlf run specs/search.yaml
 
 # Tests wait for processes and servers about as long as they compute: two workers more than there are cores, up to six.
 WORKERS = -n $$(( $$(nproc 2>/dev/null || echo 1) + 2 )) --maxprocesses 6
-# Environments that tests use.
-TESTED := .venv/installed-dev .venv/postgres .venv/rehearsals .venv/mcp-servers/ready .venv/clients/ready .venv/worlds/ready .venv/browser/ready
+# Environments that tests use. Each waits for the network and the disk, so that four are made at a time.
+TESTED := .venv/browser/ready .venv/rehearsals .venv/worlds/ready .venv/mcp-servers/ready .venv/clients/ready .venv/postgres
+tested: .venv/installed-dev
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target $(TESTED)
 
-test: $(TESTED)  ## Passes the tests, on several cores.
+test: tested  ## Passes the tests, on several cores.
 	$(BIN)/python -m pytest $(WORKERS) --dist worksteal
 
-docs-test: $(TESTED)  ## Runs every command of the documentation's pages, one page after the other.
+docs-test: tested  ## Runs every command of the documentation's pages, one page after the other.
 	$(BIN)/python -m pytest -m docs -rP -o faulthandler_timeout=0 tests/test_pages.py
 
 installed: .venv/installed  ## Builds sdist and wheel, and tries rlf where no file of the repository is.
@@ -40,7 +42,7 @@ installed: .venv/installed  ## Builds sdist and wheel, and tries rlf where no fi
 gpu: .venv/installed  ## What there is to see on one card, in half an hour without a network: build/gpu.md.
 	$(BIN)/python benchmarks/gpu.py
 
-coverage: $(TESTED)  ## Which lines and branches the tests run.
+coverage: tested  ## Which lines and branches the tests run.
 	$(BIN)/python -m pytest $(WORKERS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 mutation: .venv/installed-dev  ## How many small faults in the heart of rlf its tests notice, on a sample.
@@ -156,11 +158,12 @@ CHROMIUM := command -v chromium-headless-shell >/dev/null || { [ "$$(id -u)" = 0
 		|| echo "axe-core was not installed; pages will not be held against it"
 	@mkdir -p $(BROWSER) && touch $@
 
-# A database server for the tests of a team's lineage, had as bubblewrap is; they start it themselves, skip and say so.
+# A database server for the tests of a team's lineage, had as bubblewrap is, after the browser, since apt has one lock.
+# They start it themselves; without it they skip and say so.
 POSTGRES := ls /usr/lib/postgresql/*/bin/postgres >/dev/null || command -v initdb >/dev/null || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	{ $(INSTALL) postgresql || { $(APT) update && $(INSTALL) postgresql; }; }; }
-.venv/postgres: .venv/installed
+.venv/postgres: .venv/installed | .venv/browser/ready
 	@{ $(POSTGRES); } >/dev/null 2>&1 || echo "PostgreSQL was not installed; tests of a lineage on it will be skipped"
 	touch $@
 
