@@ -182,16 +182,18 @@ def read_named(connection: Connection) -> set[str]:
 
 # Whether a row of the lineage holds what its table says: types, JSON, words of a fixed set, contents by their hash.
 
-_JSON = {
-    "runs": ("plan", "host", "packages"),
-    "steps": ("metrics",),
-    "evaluations": ("metrics",),
-    "trajectories": ("gold",),
-    "tool_calls": ("arguments", "attempts", "usage", "structured", "images", "inner"),
-    "costs": ("usage",),
-    "scores": ("turn_values", "usage"),
-    "events": ("data",),
+_JSON: dict[str, dict[str, type[Any]]] = {
+    "runs": dict.fromkeys(("plan", "host", "packages"), dict),
+    "steps": {"metrics": dict},
+    "evaluations": {"metrics": dict},
+    "trajectories": {"gold": object},
+    "tool_calls": {"structured": object, "arguments": dict, "usage": dict}
+    | dict.fromkeys(("attempts", "images", "inner"), list),
+    "costs": {"usage": dict},
+    "scores": {"turn_values": list, "usage": dict},
+    "events": {"data": dict},
 }
+_JSON_TYPES: dict[type[Any], str] = {dict: "object", list: "array"}
 _WORDS: dict[tuple[str, str], Callable[[str], Any]] = {
     ("runs", "status"): lambda word: word in HIDDEN or RunStatus(word),
     ("trajectories", "stop"): StopReason,
@@ -211,9 +213,9 @@ def may_be_damaged(table: Table) -> str:
         conditions.append(f"{there}typeof({name}) {_wrong_types(column)}")
         if isinstance(column.type, Boolean):
             conditions.append(f"{name} NOT IN (0, 1)")
-    conditions += [
-        f"{_quote(name)} IS NOT NULL AND NOT json_valid({_quote(name)})" for name in _JSON.get(table.name, ())
-    ]
+    for name, kind in _JSON.get(table.name, {}).items():
+        is_other = f"json_type({_quote(name)}) <> '{_JSON_TYPES[kind]}'" if kind in _JSON_TYPES else "0"
+        conditions.append(f"{_quote(name)} IS NOT NULL AND iif(json_valid({_quote(name)}), {is_other}, 1)")
     for (owner, name), read in _WORDS.items():
         if owner == table.name and isinstance(read, EnumMeta):
             members: Iterable[Any] = read.__members__.values()
@@ -247,9 +249,9 @@ def find_fault(table: Table, row: Mapping[str, Any]) -> str | None:
         if column.name in row and not _fits_column(column.type, row[column.name], nullable=bool(column.nullable)):
             return f"{column.name} is {str(row[column.name])[:40]!r}"
     try:
-        for name in _JSON.get(table.name, ()):
-            if row.get(name) is not None:
-                json.loads(row[name])
+        for name, kind in _JSON.get(table.name, {}).items():
+            if row.get(name) is not None and not isinstance(json.loads(row[name]), kind):
+                return f"{name} is {row[name][:40]}"
         for (owner, name), read in _WORDS.items():
             if owner == table.name and row.get(name) is not None:
                 read(row[name])
@@ -273,6 +275,8 @@ def _fits_column(kind: Any, value: Any, *, nullable: bool) -> bool:
 def _fault_of_content(table: Table, row: Mapping[str, Any]) -> str | None:
     if table is tables.runs and not is_run_id(row["id"]):
         return f"{row['id']!r} is not a run's id"
+    if table is tables.runs and row["plan"] == "{}":
+        return "plan is empty"
     if table is tables.blobs and sha256(decompress(row["data"])).hexdigest() != row["sha256"]:
         return "its content does not match its hash"
     if table is tables.payloads:

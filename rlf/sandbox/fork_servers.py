@@ -6,16 +6,17 @@ import asyncio
 import json
 import logging
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
 from rlf.core.clocks import within
 from rlf.core.errors import RlfError
+from rlf.core.files import scratch
 from rlf.processes.child import Keeper, start_apart
 from rlf.sandbox.guest import confine as landlock
 from rlf.sandbox.launch import (
@@ -57,12 +58,15 @@ class ServerGone(Exception):
 class SandboxForkServer:
     """`await ForkServer.start(launch)`; `close()` ends it with all that it has started."""
 
-    def __init__(self, launch: Launch, popen: subprocess.Popen[bytes], control: socket.socket, scratch: Path) -> None:
+    def __init__(
+        self, launch: Launch, popen: subprocess.Popen[bytes], control: socket.socket, folder: Path, resources: ExitStack
+    ) -> None:
         self.launch = launch
         self.pid = popen.pid
         self._popen = popen
         self._control = control
-        self.scratch = scratch
+        self.scratch = folder
+        self._resources = resources
         self._loop = asyncio.get_running_loop()
         self._processes: dict[int, SandboxedProcess] = {}
         self._next = 0
@@ -73,19 +77,15 @@ class SandboxForkServer:
     async def start(cls, launch: Launch) -> SandboxForkServer:
         """Starts one and waits until it is ready. Raises LevelUnavailable with the reason."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        scratch = Path(tempfile.mkdtemp(prefix="rlf-sandbox-"))
-        with tempfile.TemporaryFile() as log, theirs:
-            try:
-                command, ends = launch.command(theirs.fileno(), scratch), [theirs.fileno()]
-                popen = start_apart(command, stdout=log, stderr=log, env=environment(), pass_fds=ends)
-                theirs.close()
-                await _send_settings(ours, launch, popen, scratch, log)
-            except BaseException:
-                ours.close()
-                shutil.rmtree(scratch, ignore_errors=True)
-                raise
-        logger.info("sandbox server %d started at level %s", popen.pid, launch.level)
-        return cls(launch, popen, ours, scratch)
+        with tempfile.TemporaryFile() as log, theirs, ExitStack() as stack:
+            stack.enter_context(ours)
+            folder = stack.enter_context(scratch("rlf-sandbox"))
+            command, ends = launch.command(theirs.fileno(), folder), [theirs.fileno()]
+            popen = start_apart(command, stdout=log, stderr=log, env=environment(), pass_fds=ends)
+            theirs.close()
+            await _send_settings(ours, launch, popen, folder, log)
+            logger.info("sandbox server %d started at level %s", popen.pid, launch.level)
+            return cls(launch, popen, ours, folder, stack.pop_all())
 
     @property
     def has_ended(self) -> bool:
@@ -140,7 +140,7 @@ class SandboxForkServer:
             self._popen.kill()
             await asyncio.to_thread(self._popen.wait)
         self._end_all()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self._resources.close()
 
     def _mark_gone(self, why: str) -> None:
         if not self._gone:

@@ -122,7 +122,9 @@ def wrong_values(table, column):
     if isinstance(kind, (Integer, Float, Boolean)):
         return ["'text'", "x'00'"] + (["7"] if isinstance(kind, Boolean) else [])
     wrong = ["x'00'", "CAST(x'41ff42' AS TEXT)"]
-    wrong += ["'{\"cut'"] if column.name in soundness._JSON.get(table.name, ()) else []
+    kind = soundness._JSON.get(table.name, {}).get(column.name)
+    wrong += ["'{\"cut'"] if kind else []
+    wrong += ["'[7]'"] if kind is dict else ["'{}'"] if kind is list or column.name == "plan" else []
     return wrong + (["'no such word'"] if (table.name, column.name) in soundness._WORDS else [])
 
 

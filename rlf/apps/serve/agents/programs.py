@@ -10,7 +10,7 @@ import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +23,7 @@ import rlf
 from rlf.apps.serve.agents import bridge
 from rlf.core import RlfError
 from rlf.core.callables import about_to_run, is_async, load_callable
+from rlf.core.files import scratch
 from rlf.core.text import clean, clean_value, describe
 from rlf.processes.child import SUPERVISED_END_S, describe_exit, run_to_end, supervised
 from rlf.rollout.by_text import message_of
@@ -143,18 +144,20 @@ class _Command(Program):
         self._place = _Containment(agent) if agent.isolation == "sandbox" else None
 
     async def __aenter__(self) -> Program:
-        if self._place is not None:
-            self.listeners = (await asyncio.to_thread(self._place.open),)
+        with ExitStack() as stack:
+            self._folders = stack.enter_context(scratch("rlf-agents"))
+            if self._place is not None:
+                self.listeners = (await asyncio.to_thread(self._place.open, self._folders),)
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._place is not None:
-            self._place.close()
+        self._stack.close()
 
     async def run(self, task: AgentTask, session: AgentSession) -> AgentResult:
         values = {"prompt": task.prompt} | {f"session.{name}": value for name, value in session.described.items()}
         values |= {f"row.{name}": str(value) for name, value in task.row.items()}
-        async with _own_folder() as folder:
+        async with _own_folder(self._folders) as folder:
             await asyncio.to_thread(Path(folder, "task.json").write_bytes, _encode(asdict(task)))
             words = [fill_in(word, values) for word in self._words]
             words = words if self._place is None else self._place.wrap(words, folder, session)
@@ -202,22 +205,17 @@ class _Containment:
             if not any(Path(path).is_relative_to(other) for other in ("/usr", *self._shown)):
                 self._shown.append(path)
 
-    def open(self) -> socket.socket:
+    def open(self, folders: Path) -> socket.socket:
         """The socket at which sessions answer. Raises RlfError where nothing can be contained here."""
-        self._folder = tempfile.mkdtemp(prefix="rlf-sessions-")
+        self._folder = tempfile.mkdtemp(dir=folders)
         tried = run_to_end(self._bind(self._folder, ["true"]), _TRIED_S)
         if tried.returncode:
-            self.close()
             why = tried.stderr.strip() or f"exit code {tried.returncode}"
             raise RlfError(f"rollout.agent.isolation: bubblewrap contains nothing here: {why:.300}")
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(f"{self._folder}/socket")
         listener.listen(1024)
         return listener
-
-    def close(self) -> None:
-        """Removes the socket."""
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def wrap(self, words: Sequence[str], folder: str, session: AgentSession) -> list[str]:
         """A command, contained. Args: folder: its own."""
@@ -241,9 +239,9 @@ _READABLE = tuple(
 
 
 @asynccontextmanager
-async def _own_folder() -> AsyncIterator[str]:
+async def _own_folder(folders: Path) -> AsyncIterator[str]:
     """A folder that is removed with what was left in it: by a process, whatever its depth, and off the event loop."""
-    folder = tempfile.mkdtemp(prefix="rlf-agent-")
+    folder = tempfile.mkdtemp(dir=folders)
     try:
         yield folder
     finally:

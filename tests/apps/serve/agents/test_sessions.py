@@ -608,7 +608,7 @@ def test_whatever_a_program_leaves_behind_the_trajectory_ends_and_its_folder_is_
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     trajectory = play_command([sys.executable, "-c", code])
     assert (trajectory.error or "").startswith("agent: no_call")
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith("rlf-agent-")]
+    assert not list(tmp_path.glob(".rlf-agents*/*"))
 
 
 def test_a_program_that_kills_its_supervisor_is_ended_all_the_same(tmp_path: Path) -> None:
