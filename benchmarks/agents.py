@@ -9,12 +9,12 @@ policy is a script, which costs next to nothing. Prints the CPU of the process t
 process with aiohttp and with the `openai` SDK, the CPU of a server that does no more than answer what the session would
 (HTTP alone), and the same script through rlf's own loop. Medians of three rounds.
 
-With `--steps`: the steps of `rlf run` on the built-in questions, by rlf's loop and by the guide's agent, on aiohttp or
-with `--sdk` on the `openai` SDK, which `callable` runs in rlf's process. Medians of their time, the shortest, and the
-CPU of a step, all processes together. Then the floor: the loop's CPU and for each call of a step what it costs the same
-agent to ask a server that has its answers ready, that server included; what is above it is rlf's own. `--layers`: the
-model has so many, of which those after its own three do nothing at first: it answers as before, and a turn costs what
-it costs a larger model.
+With `--steps`: the steps of `rlf run` on the built-in questions, by rlf's loop, by the guide's agent, on aiohttp or
+with `--sdk` on the `openai` SDK, which `callable` runs in rlf's process, and by the same as a service of its own
+process. Medians of their time, the shortest, and the CPU of a step in rlf's process. Then the floor: the loop's CPU and
+for each call of a step what it costs the same agent to ask a server that has its answers ready, that server included;
+what is above it is rlf's own. `--layers`: the model has so many, of which those after its own three do nothing at
+first: it answers as before, and a turn costs what it costs a larger model.
 
 With `--equal`: so many steps of `specs/search.yaml` under `schedule: invariant`, by rlf's loop and by `ask_by_sdk`, an
 agent of 30 lines on the `openai` SDK. Prints how many trajectories are equal, bit for bit, and how the losses differ.
@@ -29,13 +29,11 @@ import gc
 import importlib.util
 import json
 import re
-import resource
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -70,8 +68,8 @@ def search(query: str) -> str:
     return "Paris is here."
 
 
-def serve(port: int) -> None:
-    """The agents' process."""
+def serve(port: int, source: str | None) -> None:
+    """The agents' process. Args: source: a file whose agent it plays too."""
     from aiohttp import ClientSession, web
 
     schema = {
@@ -108,12 +106,19 @@ def serve(port: int) -> None:
             results = [{"role": "tool", "tool_call_id": call.id, "content": search("")} for call in message.tool_calls]
             messages += [message, *results]
 
+    async def run_guide(request: web.Request) -> web.Response:
+        body = await request.json()
+        task, session = (SimpleNamespace(**body[name]) for name in ("task", "session"))
+        return web.json_response({"answer": await guide["run"](task, session)})
+
     async def spent(request: web.Request) -> web.Response:
         return web.json_response(time.process_time())
 
     app = web.Application()
     app.router.add_post("/aiohttp", run)
     app.router.add_post("/openai", run_sdk)
+    guide = {} if source is None else load(source)
+    app.router.add_post("/guide", run_guide)
     app.router.add_get("/spent", spent)
     web.run_app(app, host="127.0.0.1", port=port, print=lambda *_: None)
 
@@ -176,10 +181,16 @@ async def ask_service(num: int, url: str, own: str) -> float:
     return spent / (num * len(SCRIPT))
 
 
+def load(source: str) -> dict:
+    """What a file defines."""
+    found: dict = {}
+    exec(Path(source).read_text(encoding="utf-8"), found)
+    return found
+
+
 def play_alone(source: str, num: int) -> None:
     """Prints the CPU of a call of an agent in a file, with that of the server that it asks; least of three rounds."""
-    agent: dict = {}
-    exec(Path(source).read_text(encoding="utf-8"), agent)
+    agent = load(source)
     agent["search"] = search  # the loop's time has the real one
 
     async def rounds() -> list[float]:
@@ -305,6 +316,7 @@ async def ask_by_sdk(task, session):
     return None
 
 
+MYSELF = [sys.executable, str(Path(__file__).resolve())]
 PROGRAM = "import sys; from rlf.cli.start import main; sys.argv[0] = 'rlf'; main()"
 
 
@@ -337,8 +349,8 @@ def compare_tokens(steps: int) -> None:
     print(f"losses of {steps} steps differ by {most:g} at most")
 
 
-def compare_steps(steps: int, num_layers: int | None, own: Sequence[str]) -> None:
-    """Runs the guide's spec by its agent, and by the loop with the same tool."""
+def compare_steps(steps: int, num_layers: int | None, port: int, *, is_sdk: bool) -> None:
+    """Runs the guide's spec by the loop, by its agent, and by the same as a service."""
     with tempfile.TemporaryDirectory() as folder:
         model = [] if num_layers is None else [f"model.path={deepen(Path(folder, 'deep'), num_layers)}"]
         for block in BLOCK.finditer(GUIDE.read_text(encoding="utf-8")):
@@ -346,31 +358,34 @@ def compare_steps(steps: int, num_layers: int | None, own: Sequence[str]) -> Non
         tool = GUIDE.parents[2] / "tool_specs/search.yaml"
         loop = ["rollout.agent=null", f"tools=[{tool}]", "rollout.max_turns=4"]
 
-        def run(keys: Sequence[str], num: int) -> float:
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            command = [sys.executable, "-c", PROGRAM, "run", "agent.yaml", f"train.steps={num}", "eval=null"]
-            subprocess.run([*command, "~data.eval", *model, *keys], cwd=folder, check=True, capture_output=True)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-        found: dict[str, list[float]] = {"loop": [], "agent": []}
-        start_s = {name: run(keys, 1) for name, keys in (("loop", loop), ("agent", own))}
-        for name, keys in (("loop", loop), ("agent", own), ("loop", loop), ("agent", own)):
-            cpu_s = (run(keys, steps) - start_s[name]) / (steps - 1)  # without what precedes the first step
+        file = "openai_agent.py" if is_sdk else "my_agent.py"
+        ways = {"loop": loop, "agent": [f"rollout.agent.callable={file}:run"]}
+        ways["service"] = ["rollout.agent.callable=null", f"+rollout.agent.url=http://127.0.0.1:{port}/guide"]
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        service = subprocess.Popen(
+            [*MYSELF, "--serve", str(port), "--file", file], cwd=folder, stderr=subprocess.DEVNULL
+        )
+        for name in [*ways, *ways]:
+            command = [sys.executable, "-c", PROGRAM, "run", "agent.yaml", f"train.steps={steps}", "eval=null"]
+            subprocess.run([*command, "~data.eval", *model, *ways[name]], cwd=folder, check=True, capture_output=True)
             with open_reader(Path(folder, "runs")) as reader:
                 run_id = reader.get_run("latest").record.id
-                times = [step.metrics["time/step_s"] for step in reader.steps(run_id)]
+                metrics = [step.metrics for step in reader.steps(run_id)]
                 num_calls = sum(head.num_turns for head in reader.trajectories(run_id)) / steps
-            shown = f"{median(times):.2f} s a step, the shortest {min(times):.2f} s"
-            print(f"{name:6} {shown}, {cpu_s:.2f} s of CPU", flush=True)
-            found[name].append(cpu_s)
-        file = "openai_agent.py" if own else "my_agent.py"
-        command = [sys.executable, str(Path(__file__).resolve()), "--alone", file, "--num", "128"]
-        each_s = float(subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout)
-        loop_s, agent_s = min(found["loop"]), min(found["agent"])
+            wall_s, cpu_s = (median(each[f"time/{key}_s"] for each in metrics) for key in ("step", "processor"))
+            least_s = min(each["time/step_s"] for each in metrics)
+            print(f"{name:8} {wall_s:.2f} s a step, the shortest {least_s:.2f} s, {cpu_s:.2f} s of CPU", flush=True)
+            found[name].append((least_s, cpu_s))
+        service.terminate()
+        service.wait()
+        alone = subprocess.run([*MYSELF, "--alone", file, "--num", "128"], cwd=folder, check=True, capture_output=True)
+        each_s = float(alone.stdout)
+        least = {name: [min(values) for values in zip(*rounds, strict=True)] for name, rounds in found.items()}
+        (loop_wall_s, loop_s), (_, agent_s) = least["loop"], least["agent"]
         floor_s = loop_s + num_calls * each_s
         print(f"agent / loop {agent_s / loop_s:.2f}; floor {floor_s / loop_s:.2f}: {num_calls:.0f} calls of", end=" ")
         print(f"{each_s * 1000:.2f} ms by client and HTTP alone; rlf's own {(agent_s - floor_s) / loop_s:.2f}")
+        print(f"service / loop, shortest steps {least['service'][0] / loop_wall_s:.2f}")
 
 
 def main() -> None:
@@ -383,10 +398,11 @@ def main() -> None:
     parser.add_argument("--sdk", action="store_true")
     parser.add_argument("--equal", type=int)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--file", help=argparse.SUPPRESS)
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        serve(arguments.serve)
+        serve(arguments.serve, arguments.file)
         return
     if arguments.alone:
         play_alone(arguments.alone, arguments.num)
@@ -394,13 +410,12 @@ def main() -> None:
     if arguments.equal:
         compare_tokens(arguments.equal)
         return
-    if arguments.steps:
-        own = ["rollout.agent.callable=openai_agent.py:run"] if arguments.sdk else []
-        compare_steps(arguments.steps, arguments.layers, own)
-        return
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    if arguments.steps:
+        compare_steps(arguments.steps, arguments.layers, port, is_sdk=arguments.sdk)
+        return
     service = subprocess.Popen([sys.executable, __file__, "--serve", str(port)], stderr=subprocess.DEVNULL)
     try:
         for _ in range(200):

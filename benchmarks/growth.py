@@ -1,7 +1,7 @@
 """How time and memory of the local engine grow, and what slow tools cost: curves, with straight lines beside them.
 
     python benchmarks/growth.py heavy [--steps 6] [--rounds 3]     training beside tools with a heavy tail
-    python benchmarks/growth.py trajectories [--most 4096]         CPU seconds and memory by trajectories of a step
+    python benchmarks/growth.py trajectories [--micro-batch 2048]  CPU seconds and memory by trajectories of a step
     python benchmarks/growth.py memory [--steps 40]                memory in use by steps that are over
     python benchmarks/growth.py calls [--most 10000]               CPU seconds and memory by tool calls in flight
     python benchmarks/growth.py lengths [--steps 100]              shares of long tasks with late groups
@@ -176,7 +176,8 @@ def trajectories(arguments):
     print(f"{'trajectories':>12} {'CPU s':>8} {'ms each':>8} {'peak MB':>8} {'MB in use':>9}")
     num = 16
     while num <= arguments.most:
-        command = [sys.executable, __file__, "step", "--tasks", str(num // 8)]
+        own = ["--tasks", str(num // 8), "--micro-batch", str(arguments.micro_batch)]
+        command = [sys.executable, __file__, "step", *own]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         cpu_s, peak_mb, used_mb = map(float, done.stdout.split()[-3:])
         print(f"{num:12} {cpu_s:8.2f} {1000 * cpu_s / num:8.2f} {peak_mb:8.0f} {used_mb:9.0f}", flush=True)
@@ -236,6 +237,7 @@ def step(arguments):
     num_steps = NUM_QUESTIONS // arguments.tasks
     sizes = [f"train.steps={2 * num_steps}", f"train.prompts_per_step={arguments.tasks}", "train.learning_rate=1e-9"]
     sizes += [f"data.train.limit={NUM_QUESTIONS}", "~data.eval", "~eval"]
+    sizes += [f"train.micro_batch_tokens={arguments.micro_batch}"]
     with tempfile.TemporaryDirectory() as folder:
         spec = spec_in(Path(folder))
         as_command()
@@ -330,6 +332,7 @@ if __name__ == "__main__":
     parser.add_argument("--tasks", type=int, default=16, help="of a step, with 8 trajectories each")
     parser.add_argument("--slots", type=int, default=256, help="trajectories sampled at once")
     parser.add_argument("--most", type=int, default=4096)
+    parser.add_argument("--micro-batch", type=int, default=2048, help="tokens of one")
     parser.add_argument("--model", help="a folder with weights; without: those of the spec")
     parser.add_argument("--sides", default="", help="names separated by semicolons")
     logging.disable(logging.WARNING)

@@ -163,7 +163,7 @@ def _count_shared_prefixes(tokens_RT: Tensor, lengths_R: Tensor) -> Tensor:
     valid_RT = torch.arange(tokens_RT.shape[1]) < lengths_R[:, None].cpu()
     tokens_RT = tokens_RT.cpu()
     equal_RT = (tokens_RT[1:] == tokens_RT[:-1]) & valid_RT[1:] & valid_RT[:-1]
-    return torch.cat([torch.zeros(1, dtype=torch.int64), equal_RT.cumprod(1).sum(1)])
+    return torch.cat([torch.zeros(1, dtype=torch.int64), equal_RT.cumprod(1, dtype=torch.uint8).sum(1)])
 
 
 def merge_prefixes(tokens_RT: Tensor, lengths_R: Tensor) -> PrefixTree:
