@@ -4,10 +4,11 @@ Both play the same two turns (a call of the built-in search tool, an answer) wit
 is measured is everything but vLLM: prompt, parsing, call, reward, response, and on rlf's side limits, retries and the
 record of the trajectory; "no record" is rlf without it, since the other side makes none. OpenRLHF's side is its
 MultiTurnAgentExecutor with the shortest agent for the same task.
-Results of the tool come from a cache on both sides, or are waited for: 0.05 to 0.2 s, by the question. Batches of 128
-trajectories alternate in one process; the figures are medians, of CPU time and by the clock.
+Results of the tool come from a cache on both sides, or are waited for: 0.05 to 0.2 s, one call after the other. All are
+the same, so that rlf makes the tokens of one alone; with `--apart` each is another. Batches of 128 trajectories
+alternate in one process; the figures are medians, of CPU time and by the clock.
 
-    python benchmarks/openrlhf_agent.py [BATCHES] [--slow]
+    python benchmarks/openrlhf_agent.py [BATCHES] [--slow [--apart]]
 """
 
 from __future__ import annotations
@@ -83,7 +84,12 @@ async def slow_search(query: str) -> str:
     return search(query)
 
 
-def shortest_agent(agents: Any, *, slow: bool) -> Any:
+async def apart_search(query: str) -> str:
+    """The same, with a line that no other call gets."""
+    return f"{await slow_search(query)}\nThis was call {next(_delays)}."
+
+
+def shortest_agent(agents: Any, waited: Callable[[str], Awaitable[str]] | None) -> Any:
     """OpenRLHF's executor with an agent that searches, answers and compares, and does nothing else."""
 
     cached_search = functools.cache(search)
@@ -99,7 +105,7 @@ def shortest_agent(agents: Any, *, slow: bool) -> Any:
                 value = float(text.removesuffix("<|im_end|>").strip().lower() == "fentes")
                 return {"rewards": torch.tensor(value), "environment_feedback": "", "done": True}
             arguments = json.loads(called[1])["arguments"]
-            found = await slow_search(**arguments) if slow else cached_search(**arguments)
+            found = await waited(**arguments) if waited else cached_search(**arguments)
             feedback = (
                 f"\n<|im_start|>user\n<tool_response>\n{found}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
             )
@@ -120,23 +126,25 @@ async def measure_batch(play: Callable[[int], Awaitable[Any]]) -> tuple[float, f
     return (time.process_time() - cpu) * 1000 / num, (time.perf_counter() - wall) * 1000 / num
 
 
-SLOW = (
-    "tools=[{name: search, description: Finds passages., inputSchema: {type: object, properties: {query: "
-    "{type: string}}, required: [query]}, target: {kind: python, callable: 'benchmarks.openrlhf_agent:slow_search'}, "
-    "limits: {max_concurrency: 512}}]"
+WAITED = (
+    "tools=[{{name: search, description: Finds passages., inputSchema: {{type: object, properties: {{query: "
+    "{{type: string}}}}, required: [query]}}, target: {{kind: python, callable: 'benchmarks.openrlhf_agent:{}'}}, "
+    "limits: {{max_concurrency: 512}}}}]"
 )
 
 
-async def measure(num_batches: int, folder: Path, *, slow: bool) -> None:
+async def measure(num_batches: int, folder: Path, waited: Callable[[str], Awaitable[str]] | None) -> None:
     """Plays batches of both in turn and prints what they took."""
     tokenizer = load_tokenizer(TINY)
 
     def load(*overrides: str) -> Any:
         return load_spec([ROOT / "specs/search.yaml"], ["engine.kind=openrlhf", *overrides])
 
-    job = new_job(load, folder, f"rollout.num_generations={SAMPLES}", *([SLOW] if slow else []))
+    job = new_job(
+        load, folder, f"rollout.num_generations={SAMPLES}", *([WAITED.format(waited.__name__)] if waited else [])
+    )
     prompt = "<|im_start|>user\nWhere was Rinten born?<|im_end|>\n<|im_start|>assistant\n"
-    theirs = shortest_agent(load_executor(), slow=slow)
+    theirs = shortest_agent(load_executor(), waited)
     labels = [label(row) for row in range(ROWS)]
     async with opened(job) as agent:
         params, engine, their_engine = Params(logprobs=None), InstantEngine(tokenizer), InstantEngine(tokenizer)
@@ -174,6 +182,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("batches", nargs="?", type=int, default=15)
     parser.add_argument("--slow", action="store_true", help="results of the tool are waited for")
+    parser.add_argument("--apart", action="store_true", help="and each is another")
     options = parser.parse_args()
+    waited = apart_search if options.apart else slow_search if options.slow else None
     with tempfile.TemporaryDirectory() as name:
-        asyncio.run(measure(options.batches, Path(name), slow=options.slow))
+        asyncio.run(measure(options.batches, Path(name), waited))

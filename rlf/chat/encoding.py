@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from rlf.core import RlfError
@@ -71,6 +71,10 @@ def encode_data(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
     Raises RlfError for a single character that the tokenizer only knows as a special token, or not at all.
     """
+    return list((_encode_short if len(text) <= 4096 else _encode_data)(tokenizer, text))
+
+
+def _encode_data(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
     text = _SURROGATE.sub("\ufffd", text)
     markup, encode = _read_markup(tokenizer), _make_encoder(tokenizer)
     tokens = encode(text)
@@ -81,7 +85,11 @@ def encode_data(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     if _find_continuation(tokenizer) is not None and decode(tokenizer, tokens) != text:
         tokens = _encode_spelt(tokenizer, text, markup.ids)
     assert markup.ids.isdisjoint(tokens), f"data became special tokens: {sorted(markup.ids.intersection(tokens))}"
-    return tokens
+    return tuple(tokens)
+
+
+_encode_short = lru_cache(maxsize=256)(_encode_data)
+"""Results that several trajectories of a group get are encoded once; longer ones would take much memory."""
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
@@ -127,14 +135,10 @@ def _encode_template(tokenizer: PreTrainedTokenizerBase, text: str, first: bool)
     return tuple(tokens)
 
 
-def _is_plain(tokenizer: PreTrainedTokenizerBase) -> bool:
-    kind: Any = type(tokenizer)
-    return _adds_nothing(kind)
-
-
 @lru_cache(maxsize=64)
-def _adds_nothing(kind: Any) -> bool:
-    """Whether a class of tokenizers adds nothing to the compiled one behind it, which answers several times faster."""
+def _is_plain(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer's class adds nothing to the compiled one behind it, which answers several times faster."""
+    kind: Any = type(tokenizer)
     base: Any = next((each for each in kind.__mro__ if each.__name__ == "TokenizersBackend"), None)
     names = ("encode", "decode", "_encode_plus", "_decode")
     return base is not None and all(getattr(kind, name) is getattr(base, name) for name in names)
@@ -151,9 +155,7 @@ def _encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 def _make_encoder(tokenizer: PreTrainedTokenizerBase) -> _Encode:
     continuation = _find_continuation(tokenizer)
-    if continuation is not None:
-        return continuation.encode
-    return lambda text: _encode_text(tokenizer, text)
+    return partial(_encode_text, tokenizer) if continuation is None else continuation.encode
 
 
 def _encode_piece(encode: _Encode, piece: str, forbidden: frozenset[int]) -> list[int]:

@@ -201,12 +201,10 @@ def run_calls(
     """Runs the calls at `places` side by side, the world's own in their order; each result goes into its record."""
     if len(places) == 1:  # the most frequent case, without a task of its own
         return _run_into(records, places, invoke)
-    return _run_side_by_side(records, places, invoke, world)
+    return _run_all(records, places, invoke, world)
 
 
-async def _run_side_by_side(
-    records: list[CallRecord], places: Sequence[int], invoke: Invoke, world: Episode | None
-) -> None:
+async def _run_all(records: list[CallRecord], places: Sequence[int], invoke: Invoke, world: Episode | None) -> None:
     # The world's own calls are one line: each meets the state that the one before it left, in the order of the turn.
     own = [] if world is None else [place for place in places if world.owns(records[place].call.name)]
     lines = [own, *([place] for place in places if place not in own)]

@@ -67,7 +67,10 @@ def test_a_normaliser_cannot_make_markup_of_lookalike_characters(make_tokenizer)
 
 def test_plain_data_is_encoded_as_the_tokenizer_does(tokenizer):
     text = "the answer is 42, søster \u4e2d\u6587 \U0001f600"
-    assert encode_data(tokenizer, text) == tokenizer.encode(text, add_special_tokens=False)
+    tokens = encode_data(tokenizer, text)
+    assert tokens == tokenizer.encode(text, add_special_tokens=False)
+    tokens.clear()
+    assert encode_data(tokenizer, text), "a caller's list is its own"
 
 
 def test_template_text_keeps_its_special_tokens(tokenizer):
