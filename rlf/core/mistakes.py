@@ -53,14 +53,13 @@ def advise_column(role: str, column: str, names: Sequence[str], file: str) -> st
 
 def not_utf8(data: bytes, what: str) -> str:
     """The sentence about bytes that are not UTF-8, with the encoding that they seem to be in, and the way out of it."""
-    at = 0
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        at = error.start
+    at = len(re.split("[\udc80-\udcff]", data.decode(errors="surrogateescape"), maxsplit=1)[0].encode())
     seen, name = f"byte {at} is 0x{data[at]:02x}: Latin-1 or Windows-1252, it seems", "WINDOWS-1252"
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        seen, name = "it is UTF-16", "UTF-16"
+    if data.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")):
+        name = "UTF-32" if b"\0\0" in data[:4] else "UTF-16"
+        seen = f"it is {name}"
+    elif b"\0" in data or data.startswith(b"\x1f\x8b"):
+        return f"this is no text: it has bytes as images and archives do. {what} is UTF-8 text. Name another file."
     fix = f"Save it as UTF-8, e.g. `iconv -f {name} -t UTF-8 OLD > NEW`."
     return f"this is not UTF-8; {seen}. {what} is UTF-8 text. {fix}"
 

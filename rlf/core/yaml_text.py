@@ -27,6 +27,8 @@ _RESOLVERS = (
     ),
     (MERGE, r"<<", "<"),
 )
+PLAIN = {tag: pattern for tag, pattern, _ in _RESOLVERS}
+"""What a scalar without a tag is read by; one that is given a tag may hold anything."""
 
 
 class CoreLoader(yaml.SafeLoader):

@@ -122,7 +122,7 @@ class DemonstrationsSpec(Section):
     """Steps, the first ones, that imitate demonstrations; `train.algorithm` has those that follow. None: every step."""
     per_step: int = Field(32, ge=1)
     """Demonstrations of one step; each pass over them has an order of its own."""
-    learning_rate: float | None = Field(None, gt=0)
+    learning_rate: float | None = Field(None, gt=0, le=1e6)
     """Peak rate of these steps, with the schedule of `train` over them alone; None: that of `train`."""
     heldout: int = Field(0, ge=0)
     """Demonstrations, the last of the file, that no step imitates: their loss is `loss/heldout`."""
@@ -176,7 +176,7 @@ class Late(StrEnum):
 class RolloutSpec(Section):
     """How trajectories are collected."""
 
-    num_generations: int = Field(8, ge=1)
+    num_generations: int = Field(8, ge=1, le=100_000)
     """Rollouts per task, the group."""
     max_turns: int = Field(4, ge=1)
     """Generations per trajectory."""
@@ -289,7 +289,7 @@ class TaskSampler(StrEnum):
 class CriticSpec(Section):
     """The value model of `gae`, started from the policy's weights."""
 
-    learning_rate: float = Field(9e-6, gt=0)
+    learning_rate: float = Field(9e-6, gt=0, le=1e6)
     """Peak rate of the critic's AdamW; it follows the policy's schedule."""
     value_clip: float = Field(0.2, gt=0)
     """Distance from its old value beyond which a value has no gradient."""
@@ -304,11 +304,11 @@ class TrainSpec(Section):
 
     algorithm: Estimator
     """Advantage estimator: a name, or a mapping with `kind` and its settings."""
-    steps: int = Field(100, ge=1)
+    steps: int = Field(100, ge=1, le=1_000_000)
     """Updates of the policy over the whole run, each on a collection of its own."""
-    prompts_per_step: int = Field(16, ge=1)
+    prompts_per_step: int = Field(16, ge=1, le=1_000_000)
     """Tasks drawn for one step."""
-    learning_rate: float = Field(1e-6, gt=0)
+    learning_rate: float = Field(1e-6, gt=0, le=1e6)
     """Peak rate of the policy's AdamW."""
     lr_schedule: LrSchedule = LrSchedule.CONSTANT
     """How the rate moves from its peak to its end, after the warmup."""
@@ -316,7 +316,7 @@ class TrainSpec(Section):
     """Optimiser updates over which the rate rises to its peak; 0 starts at the peak."""
     min_lr_ratio: float = Field(0.1, ge=0, le=1)
     """Floor of `cosine_with_min_lr`, as a share of learning_rate."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, le=1e6)
     """AdamW's decoupled decay; biases and norms have none."""
     adam_betas: tuple[float, float] = (0.9, 0.95)
     """Decay of AdamW's running mean and of its running square."""

@@ -92,7 +92,7 @@ class Node:
 def dotted(path: Sequence[Key]) -> str:
     """`rewards[1].weight` for ("rewards", 1, "weight")."""
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
-    return text.removeprefix(".")
+    return (text if text.isprintable() else ascii(text)[1:-1]).removeprefix(".")
 
 
 def find(root: Node, path: Sequence[Key]) -> tuple[Node, int]:

@@ -18,7 +18,7 @@ import yaml
 from rlf.core import Fault, Place
 from rlf.core.files import shown_path, why_not_read
 from rlf.core.text import clean, find_half, join_halves
-from rlf.core.yaml_text import BOOL, FLOAT, INT, MERGE, NULL, STR, TAG, CoreLoader, read_integer
+from rlf.core.yaml_text import BOOL, FLOAT, INT, MERGE, NULL, PLAIN, STR, TAG, CoreLoader, read_integer
 from rlf.spec.nodes import KeyPath, Node, Scalar, dotted
 
 MAX_BYTES = 1_000_000
@@ -109,6 +109,8 @@ class _BadScalar(ValueError):
 
 
 def _parse_scalar(tag: str, text: str) -> Scalar:
+    if tag in PLAIN and not re.fullmatch(PLAIN[tag], text):
+        _check_tag(tag, (STR,))
     if tag == NULL:
         return None
     if tag == BOOL:
@@ -118,7 +120,10 @@ def _parse_scalar(tag: str, text: str) -> Scalar:
             raise _BadScalar(f"got a number of {len(text)} digits; at most 40 are read. Quote it if it is text.")
         return read_integer(text)
     if tag == FLOAT:
-        return _parse_finite(text)
+        value = math.inf if "n" in text.lower() else float(text)
+        if not math.isfinite(value):
+            raise _BadScalar(f"got {text}; numbers are finite. Write a number, or null where that is allowed.")
+        return value
     _check_tag(tag, (STR, MERGE))
     return _read_text(text)
 
@@ -135,13 +140,6 @@ def _check_tag(tag: str, known: tuple[str, ...]) -> None:
     if tag not in known:
         fix = "Remove it; a file is named by its path alone."
         raise _BadScalar(f"got the tag {tag.replace(TAG, '!!')}; tags other than !!str are not read. {fix}")
-
-
-def _parse_finite(text: str) -> float:
-    value = math.inf if "n" in text.lower() else float(text)
-    if not math.isfinite(value):
-        raise _BadScalar(f"got {text}; numbers are finite. Write a number, or null where that is allowed.")
-    return value
 
 
 def read_file(

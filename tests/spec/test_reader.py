@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.core import Place
-from rlf.spec.nodes import plain, walk
+from rlf.spec.nodes import dotted, plain, walk
 from rlf.spec.reader import MAX_BYTES, read_file, read_override
 
 
@@ -71,6 +71,23 @@ def test_text_that_is_not_utf8_is_refused(tmp_path):
     assert "byte 3 is 0xff: Latin-1" in fault and "A spec is UTF-8 text. Save it as UTF-8" in fault
     (fault,) = read("a: 1".encode("utf-16"), tmp_path)[1]
     assert "it is UTF-16" in fault and "iconv -f UTF-16 -t UTF-8" in fault
+    (fault,) = read("a: 1".encode("utf-32"), tmp_path)[1]
+    assert "it is UTF-32" in fault and "iconv -f UTF-32 -t UTF-8" in fault
+    (fault,) = read("\ufffd".encode() + b"\x89PNG\0", tmp_path)[1]
+    assert "this is no text" in fault and "Name another file" in fault
+
+
+def test_a_tag_of_a_value_that_is_none_of_its_kind_is_refused(tmp_path):
+    text = "a: !!int abc\nb: !!float x\nc: !!bool yes\nd: !!null 1\ne: !!int 5\nf: !!str 5"
+    node, faults = read(text, tmp_path)
+    assert [fault.partition(";")[0] for fault in faults] == [
+        f"got the tag !!{name}" for name in ("int", "float", "bool", "null")
+    ]
+    assert node.get("e").value == 5 and node.get("f").value == "5"
+
+
+def test_a_key_with_control_characters_is_shown_on_one_line():
+    assert dotted(("a", "b\n\x1b[31m", 1)) == r"a.b\n\x1b[31m[1]"
 
 
 def test_a_byte_order_mark_is_read_over(tmp_path):
