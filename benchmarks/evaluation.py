@@ -33,7 +33,7 @@ async def evaluate(spec, host, harness, tasks, *, together):
     """The tokens of every trajectory, and what the evaluation took on the clock and in CPU seconds."""
     evaluation._may_be_together = TOGETHER if together else lambda *_: False
     events, started, cpu_s = [], time.perf_counter(), time.process_time()
-    await evaluation.evaluate(host, harness, tasks, spec.eval, seed=0, step=0, emit=events.append)
+    await evaluation.evaluate_policy(host, harness, tasks, spec.eval, seed=0, step=0, emit=events.append)
     taken = time.perf_counter() - started, time.process_time() - cpu_s
     found = [event for event in events if isinstance(event, EvaluationFinished)]
     rates = [event.metrics["success"] for event in found]

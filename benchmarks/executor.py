@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from rlf.apps.tools.trials import BenchReport, bench
+from rlf.apps.tools.trials import BenchReport, time_calls
 from rlf.core.clocks import Deadline
 from rlf.core.plain_json import as_json
 from rlf.tools import Executor, ToolDeclaration
@@ -156,7 +156,7 @@ async def load() -> BenchReport:
     """The mixed load and its floor, as `rlf tools bench` has them."""
     calls = [{"seconds": seconds} for seconds in latencies()]
     tool = declare("wait", SECONDS, max_concurrency=512, timeout_s=1.0)
-    return await bench(tool, calls, concurrency=512, num_calls=len(calls))
+    return await time_calls(tool, calls, concurrency=512, num_calls=len(calls))
 
 
 def strategies(num_trajectories: int = 64, num_calls: int = 8, scale: float = 1.0) -> dict[str, float]:

@@ -26,8 +26,8 @@ sys.path.insert(0, str(ROOT))
 
 from rlf.algo.advantages.grpo import Grpo  # noqa: E402
 from rlf.apps.openrlhf.dataset import Purpose  # noqa: E402
-from rlf.apps.openrlhf.ingest import mean_advantages  # noqa: E402
-from rlf.apps.openrlhf.spool_pool import Record, cut, pack, read_answer, read_span, to_frames  # noqa: E402
+from rlf.apps.openrlhf.ingest import sampled_advantages  # noqa: E402
+from rlf.apps.openrlhf.spool_pool import Record, cut, pack_all, read_span, to_frames, unpack_answer  # noqa: E402
 from rlf.core.redact import Redactor  # noqa: E402
 from rlf.lineage.recorder import Recorder  # noqa: E402
 from rlf.lineage.rows import encode_whole  # noqa: E402
@@ -91,15 +91,17 @@ def measure(records: list[Record], rounds: int) -> tuple[dict[str, float], float
         path.write_bytes(to_frames(records, redactor))
         spans = cut(path, 0, path.stat().st_size)
         encode = partial(encode_whole, redactor=redactor)
-        packed = [pack(read_span(span, encode)) for span in spans]
+        packed = [pack_all(read_span(span, encode)) for span in spans]
         light = [record for part in packed for record in pickle.loads(part)]
         scored = [record.scored for record in light]
         parts = {
             "an agent: record to frame": cpu_ms(lambda: to_frames(records, redactor), num, rounds),
-            "a reader: frame to rows": cpu_ms(lambda: [pack(read_span(span, encode)) for span in spans], num, rounds),
-            "driver: takes records": cpu_ms(lambda: list(map(read_answer, packed)), num, rounds),
+            "a reader: frame to rows": cpu_ms(
+                lambda: [pack_all(read_span(span, encode)) for span in spans], num, rounds
+            ),
+            "driver: takes records": cpu_ms(lambda: list(map(unpack_answer, packed)), num, rounds),
             "driver: metrics": cpu_ms(lambda: step_metrics(scored, scored, num_groups=1, own={}), num, rounds),
-            "driver: advantages": cpu_ms(lambda: mean_advantages(light, train), num, rounds),
+            "driver: advantages": cpu_ms(lambda: sampled_advantages(light, train), num, rounds),
             "driver: writes rows": write_ms(step_of(light, encoded=True), folder / "ahead", rounds),
             "(makes and writes rows)": write_ms(step_of(records, encoded=False), folder / "here", rounds),
         }

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from rlf.apps.evaluate.branches import BranchPoint, Forced
-from rlf.apps.evaluate.why import explain
+from rlf.apps.evaluate.why import explain_turns
 from rlf.engines.engine import HostSettings
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Rollout
@@ -67,7 +67,7 @@ def main() -> None:
         named: Counter[str] = Counter()
         for k, item in enumerate(wrong):
             point = BranchPoint(saved, _MODE, step, k, 0)
-            found = explain(point, asked.samples, at=None, runs_folder=asked.runs, command=["benchmark"])
+            found = explain_turns(point, asked.samples, at=None, runs_folder=asked.runs, command=["benchmark"])
             planted = turns[item.trajectory.id] + 1
             named["planted" if found.decided == planted else "none" if found.decided is None else "another"] += 1
     total = named.total()

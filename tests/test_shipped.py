@@ -15,7 +15,7 @@ import pytest
 
 from rlf.apps.openrlhf.emit import write_job
 from rlf.apps.openrlhf.job import Job
-from rlf.apps.rewards.scoring import try_rewards
+from rlf.apps.rewards.scoring import try_reward_files
 from rlf.apps.worlds.worlds import examine_apart
 from rlf.plan import compile as compile_plan
 from rlf.runs.rewards import load_rewards
@@ -35,7 +35,7 @@ OWN_WORLDS = [path for path in SPECS if load_spec([path]).spec.env is not None]
 def test_the_terms_of_a_shipped_spec_pass_their_trials(path: Path) -> None:
     (file,) = load_rewards([path])
     tried = replace(file, terms=tuple(term for term in file.terms if term.kind != "judge"))  # a judge is a model
-    trials = asyncio.run(try_rewards([tried]))
+    trials = asyncio.run(try_reward_files([tried]))
     assert trials
     assert [(trial.term, trial.what, trial.reason) for trial in trials if not trial.ok] == []
 

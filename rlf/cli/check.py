@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rlf.runs.plans import CheckedSpec
 
 
-def check(
+def check_command(
     arguments: SpecArguments,
     multirun: Annotated[
         bool, typer.Option("-m", "--multirun", help="Check once for each value of overrides such as `seed=0,1,2`.")
@@ -90,11 +90,11 @@ def schema(
 
     A first line `# yaml-language-server: $schema=PATH` in a file lets editors complete and check it.
     """
-    from rlf.cli.outputs import schema_text, write_schemas
+    from rlf.cli.outputs import any_schema_text, write_all_schemas
 
     if folder is not None:
-        written = write_schemas(folder)
+        written = write_all_schemas(folder)
         print_result("schema", written, as_json, "\n".join(map(str, written.files)))
         return
-    text = schema_text(role)
+    text = any_schema_text(role)
     print_result("schema", json.loads(text), as_json, text.removesuffix("\n"))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rlf.lineage.records import Run, StoredTrajectory
 
 
-def compare_runs(
+def compare_command(
     names: Annotated[
         list[str],
         typer.Argument(
@@ -59,7 +59,7 @@ def compare_runs(
 ) -> None:
     """Compare runs: what differs between them, how their results differ, and whether that is more than chance."""
     from rlf.reports.comparison import MATRIX_FLIPS, read_examples
-    from rlf.reports.comparison_views import comparison_view, csv_text, figures, page, tex
+    from rlf.reports.comparison_views import comparison_page, comparison_view, csv_text, figures, tex
     from rlf.runs import compare
     from rlf.runs.place import open_reader
     from rlf.runs.trajectories import openings_of
@@ -72,7 +72,7 @@ def compare_runs(
         examples = [] if quiet else read_examples(reader, found, max(flips, MATRIX_FLIPS))
         openings = openings_of(found)
     if html is not None:
-        write_page(html, page(found, examples, openings))
+        write_page(html, comparison_page(found, examples, openings))
     if figures_folder is not None:
         for name, text in figures(found).items():
             write_page(figures_folder / name, text)
@@ -138,7 +138,7 @@ def trace(
         run_id = run.record.id
         if k is not None:
             stored = reader.trajectory(run_id, k=k, step=step, phase=phase or TRAIN)
-            show_trajectory("trace", run, stored, heat=heat, as_json=as_json)
+            print_trajectory("trace", run, stored, heat=heat, as_json=as_json)
         elif tool is not None or outcome is not None:
             if flipped or follow or text is not None:
                 raise RlfError("--tool and --outcome list calls; --flipped, --follow and --text are for trajectories.")
@@ -146,7 +146,7 @@ def trace(
             print_result("trace", calls, as_json, calls_table(calls) if calls else "no call matches.")
         elif follow:
             for stored in follow_trajectories(reader, run_id, wanted, text):
-                show_trajectory("trace", run, stored, heat=heat)
+                print_trajectory("trace", run, stored, heat=heat)
         else:
             matches = find_flipped(reader, run_id, limit) if flipped else find(reader, run_id, wanted, text, limit)
             there = wanted_trajectories(phase=phase, step=step)
@@ -159,7 +159,7 @@ def trace(
                 print(f"the first, turn by turn: rlf trace {run_id} {place}{more}")
 
 
-def show_trajectory(
+def print_trajectory(
     command: str, run: Run, stored: StoredTrajectory, *, heat: bool = False, as_json: bool = False
 ) -> None:
     """Prints a trajectory, as a page or as the JSON of a command."""

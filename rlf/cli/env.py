@@ -13,7 +13,7 @@ from rlf.cli.commands import is_present, load_function
 from rlf.cli.completion import complete_spec
 from rlf.core.errors import RlfError
 
-_PROOF_OF_A_SPEC, _PROOF_OF_A_FOLDER = "apps.worlds.command:prove_world", "apps.build.command:prove_world"
+_PROOF_OF_A_SPEC, _PROOF_OF_A_FOLDER = "apps.worlds.command:prove_spec_world", "apps.build.command:prove_built_world"
 WorldArguments = Annotated[
     list[str],
     typer.Argument(
@@ -23,7 +23,7 @@ WorldArguments = Annotated[
         autocompletion=complete_spec,
     ),
 ]
-_OF_A_SPEC, _OF_A_FOLDER = "apps.worlds.command:show_world", "apps.build.command:show_world"
+_OF_A_SPEC, _OF_A_FOLDER = "apps.worlds.command:show_spec_world", "apps.build.command:show_built_world"
 
 
 def show_env(

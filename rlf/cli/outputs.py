@@ -176,17 +176,17 @@ _PLAIN: dict[Any, Schema] = {
 }
 
 
-def schema_text(role: str) -> str:
+def any_schema_text(role: str) -> str:
     """The schema of spec, tool or reward files, or of what commands print: `docs/schema/ROLE.json` has it."""
     if role != OUTPUT:
         return schema.schema_text(role)
     return schema.dump_schema(output_schema())
 
 
-def write_schemas(folder: Path) -> SchemaFiles:
+def write_all_schemas(folder: Path) -> SchemaFiles:
     """Writes a file for each of them."""
     paths = (*schema.write_schemas(folder), folder / f"{OUTPUT}.json")
-    paths[-1].write_text(schema_text(OUTPUT), encoding="utf-8")
+    paths[-1].write_text(any_schema_text(OUTPUT), encoding="utf-8")
     return SchemaFiles(paths)
 
 

@@ -80,13 +80,13 @@ def _print_report(console: Console, report: PlanReport) -> None:
         if report.machine is not None:
             console.print(Text("each machine, beside its GPUs", "bold"))
             console.print(_show_parts(report.machine.parts), crop=False)
-            console.print(f"at least {size(report.machine.total_bytes)}\n")
+            console.print(f"at least {decimal_size(report.machine.total_bytes)}\n")
         console.print(_show_sum(report, max(group.peak_bytes for group in report.gpus)), soft_wrap=True)
     else:
         console.print(Text(f"memory   unknown: {report.memory_unknown}"), soft_wrap=True)
     if report.disk is not None:
         console.print("", _show_parts(report.disk.parts, "disk"), crop=False)
-        text = Text(f"disk {size(report.disk.total_bytes)}, estimated", "bold")
+        text = Text(f"disk {decimal_size(report.disk.total_bytes)}, estimated", "bold")
         console.print(text if report.room is None else _add_verdict(text, report.room), soft_wrap=True)
 
 
@@ -106,7 +106,7 @@ def _print_gpu(console: Console, group: GpuMemory) -> None:
     console.print(Text(f"{group.holds}: {each}{counted(group.num_gpus, 'GPU')}", "bold"))
     for phase in group.phases:
         console.print(_show_parts(phase.parts), crop=False)
-        console.print(f"{phase.name}: {size(phase.total_bytes)}\n")
+        console.print(f"{phase.name}: {decimal_size(phase.total_bytes)}\n")
     if group.lacks:
         console.print(Text(f"{group.lacks}\n", "bold red"), soft_wrap=True)
 
@@ -163,14 +163,14 @@ def _show_time(report: PlanReport) -> str:
 
 
 def _show_parts(parts: Sequence[MemoryPart], of: str = "memory") -> Table:
-    rows = ((part.name, size(part.size_bytes), part.formula, part.numbers) for part in parts)
+    rows = ((part.name, decimal_size(part.size_bytes), part.formula, part.numbers) for part in parts)
     return plain_table((of, "size", "formula", "numbers"), rows)
 
 
 def _show_sum(report: PlanReport, total_bytes: int) -> Text:
     count = counted(report.num_gpus, "GPU")
     what = f"{count}, the fullest" if report.gpus else "sum"
-    text = Text(f"{what} {size(total_bytes)}, estimated", "bold")
+    text = Text(f"{what} {decimal_size(total_bytes)}, estimated", "bold")
     if report.fit is None:
         return text.append("; name the GPU to see whether it fits: --gpu 24GB", "not bold")
     return _add_verdict(text, report.fit)
@@ -178,7 +178,7 @@ def _show_sum(report: PlanReport, total_bytes: int) -> Text:
 
 def _add_verdict(text: Text, fit: Fit) -> Text:
     verdict = ("fits", "green") if fit.fits else ("does not fit", "bold red")
-    return text.append(": ").append(*verdict).append(f" {fit.where}, {size(fit.size_bytes)}", "not bold")
+    return text.append(": ").append(*verdict).append(f" {fit.where}, {decimal_size(fit.size_bytes)}", "not bold")
 
 
 def _print_difference(console: Console, found: PlanDifference) -> None:
@@ -205,7 +205,7 @@ def _show_value(value: Any) -> str:
     return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 1]}…"
 
 
-def size(size_bytes: int) -> str:
+def decimal_size(size_bytes: int) -> str:
     """`812 MB`, `1.25 GB`: powers of ten, as GPUs are sold."""
     if size_bytes >= 10**9:
         return f"{size_bytes / 10**9:.2f} GB"

@@ -39,10 +39,10 @@ EXIT_CODES = {"finished": 0, "interrupted": 130}
 """By a run's status; 1 for any other."""
 
 
-class RunView(Protocol):
+class PrintedRun(Protocol):
     """An EventSink that gets the run's events first and is closed last."""
 
-    def open(self, info: RunInfo) -> RunView:
+    def open(self, info: RunInfo) -> PrintedRun:
         """Shows what is about to run."""
 
     def __call__(self, event: RunEvent) -> None:
@@ -52,7 +52,7 @@ class RunView(Protocol):
         """Restores the terminal. Safe to call when `open` never was, and twice."""
 
 
-def choose_view(console: Console, command: str, *, as_json: bool) -> RunView:
+def choose_view(console: Console, command: str, *, as_json: bool) -> PrintedRun:
     """Live on a terminal that can be redrawn, plain lines elsewhere, JSON lines on request."""
     if as_json:
         return JsonLines(command)
@@ -75,7 +75,7 @@ class _Screen:
         self._console = console
         self._command = command
         self._as_json = as_json
-        self._view: RunView | None = None
+        self._view: PrintedRun | None = None
 
     def open(self, info: RunInfo) -> EventSink:
         """A view for the member that starts."""
@@ -136,7 +136,7 @@ AtOnce = Annotated[
 ]
 
 
-def run(
+def run_command(
     arguments: SpecArguments,
     multirun: Annotated[
         bool, typer.Option("-m", "--multirun", help="Run once for each value of overrides such as `seed=0,1,2`.")
@@ -260,7 +260,7 @@ def _show_commands(outcome: RunOutcome, runs_folder: Path) -> Text:
 # `rlf resume`: continues a run that was stopped.
 
 
-def resume(
+def resume_command(
     name: RunName,
     at_once: AtOnce = 1,
     accept_changes: Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, HtmlFile, RunName, RunsFolder, runs_option
-from rlf.cli.compare import show_trajectory
+from rlf.cli.compare import print_trajectory
 from rlf.cli.envelope import print_envelope, print_result, print_run_event
 from rlf.cli.output import plain_table, stdout_console, write_page
 from rlf.core.errors import RlfError
@@ -48,7 +48,7 @@ def tail_run(
     print_result("runs tail", end, as_json, f"{record.id} {run.status} at step {run.last_step}")
 
 
-def list_runs(
+def list_runs_command(
     wanted: Annotated[
         str | None,
         typer.Argument(
@@ -92,7 +92,7 @@ def list_runs(
         print("no run matches." if every else "no runs yet. Start one with `rlf run SPEC`.")
 
 
-def show_run(
+def show_run_command(
     name: RunName,
     trajectory: Annotated[
         int | None, typer.Option("--trajectory", metavar="K", min=0, help="Show trajectory K of a step, from 0.")
@@ -132,7 +132,7 @@ def show_run(
             _show_run(reader, run, runs_option(runs_folder), as_json=as_json)
         else:
             stored = reader.trajectory(run.record.id, k=trajectory, step=step, phase=phase)
-            show_trajectory("runs show", run, stored, as_json=as_json)
+            print_trajectory("runs show", run, stored, as_json=as_json)
 
 
 def _write_run(reader: Reader, run: Run, html: Path) -> None:

@@ -50,7 +50,7 @@ def decode_base64(text: str) -> bytes:
     return base64.b64decode(compact + "=" * (-len(compact) % 4), validate=True)
 
 
-def read_header(data: bytes) -> ImageHeader | None:
+def read_image_header(data: bytes) -> ImageHeader | None:
     """Type and size of a PNG, GIF, JPEG or WebP file; None for anything else and for what is cut short."""
     try:
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
@@ -103,7 +103,7 @@ def read_image_file(reference: str) -> ImageFile:
         RlfError: there is none, or it is of a kind that nothing here reads.
     """
     data = _decode_uri(reference) if reference.startswith(_DATA_URI) else _of_file(Path(reference))
-    header = read_header(data)
+    header = read_image_header(data)
     if header is None:
         raise RlfError(f"{shown_reference(reference)}: no PNG, JPEG, GIF or WebP file. Convert the image to one.")
     return ImageFile(data, header.mime_type)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.core.errors import RlfError
-from rlf.core.images import read_header, read_image_file
+from rlf.core.images import read_image_file, read_image_header
 from rlf.types.task import IMAGE_MARK, Image, Message
 
 _HEADER_BYTES = 65_536
@@ -50,7 +50,7 @@ def _make_reference(item: Any, folder: Path) -> str:
     if isinstance(item, Mapping) and {"bytes", "path"} >= item.keys():
         item = item.get("path") if item.get("bytes") is None else item["bytes"]
     if isinstance(item, bytes):
-        header = read_header(item)
+        header = read_image_header(item)
         if header is None:
             raise ValueError(
                 f"got {len(item)} bytes that are not a PNG, JPEG, GIF or WebP file. Convert the image to one."
@@ -75,7 +75,7 @@ def _of_path(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(_HEADER_BYTES)
-            header = read_header(data) or read_header(data + file.read())
+            header = read_image_header(data) or read_image_header(data + file.read())
     except OSError as error:
         raise ValueError(f"{path}: the image cannot be read: {error.strerror}. Check the path.") from error
     if header is None:

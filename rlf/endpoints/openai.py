@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from rlf.core.images import decode_base64, read_header
+from rlf.core.images import decode_base64, read_image_header
 from rlf.core.text import clean, clean_value
 from rlf.endpoints.spec import EndpointFailure, Usage, unusable
 from rlf.types import Image, Outcome
@@ -256,7 +256,7 @@ def _read_image(item: Any) -> Image | str:
 
 def image_of(data: bytes) -> Image:
     """A file as an image. Raises EndpointFailure for anything else."""
-    header = read_header(data)
+    header = read_image_header(data)
     if header is None:
         raise unusable(f"{len(data)} bytes that are not a PNG, JPEG, GIF or WebP image")
     return Image(data, header.mime_type)

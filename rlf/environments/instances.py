@@ -268,7 +268,7 @@ class StandIn:
                 setattr(self, name, MethodType(method, self))
 
 
-def read_answer(stand_in: StandIn, answer: Any) -> Any:
+def read_instance_answer(stand_in: StandIn, answer: Any) -> Any:
     """The value of an answer from where an instance lives. Raises ToolFailure for a refusal, a fault and anything else.
 
     The class's own code may have made the answer: of the instance it changes nothing but these attributes.

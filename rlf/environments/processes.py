@@ -12,7 +12,7 @@ from rlf.core import RlfError
 from rlf.core.callables import note_opened
 from rlf.core.clocks import within
 from rlf.core.text import describe
-from rlf.environments.instances import StandIn, read_answer
+from rlf.environments.instances import StandIn, read_instance_answer
 from rlf.processes.child import Keeper
 from rlf.processes.fork_server import ForkFault, ForkServer
 from rlf.sandbox.guest.wire import Bounds
@@ -130,7 +130,7 @@ class ClassProcesses:
             raise ToolFailure(Outcome.INFRA, words) from fault
         if isinstance(answer, dict) and isinstance(opened := answer.get("opened"), list):
             note_opened(self._callable, [path for path in opened[:_MAX_OPENED] if isinstance(path, str)])
-        return read_answer(stand_in, answer)
+        return read_instance_answer(stand_in, answer)
 
     async def _start_server(self) -> ForkServer:
         server = ForkServer(self._command, self._name)

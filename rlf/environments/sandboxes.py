@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from rlf.environments.instances import UNFIT, StandIn, read_answer
+from rlf.environments.instances import UNFIT, StandIn, read_instance_answer
 from rlf.environments.kind import EnvLimits, Step
 from rlf.environments.workers import sandboxed_class
 from rlf.sandbox import LevelChoice, Request, Sandbox, SandboxOutcome, SandboxSpec
@@ -85,7 +85,7 @@ class ClassSandbox:
         """An instance in a session of its own."""
         stand_in = StandIn(self._made_by, uuid4().hex)
         try:
-            read_answer(stand_in, await self._sessions.ask(stand_in.home, self._first_cell))
+            read_instance_answer(stand_in, await self._sessions.ask(stand_in.home, self._first_cell))
         except BaseException:
             await self._sessions.end(stand_in.home)
             raise
@@ -115,7 +115,7 @@ class ClassSandbox:
     async def _ask(self, stand_in: StandIn, name: str, arguments: Mapping[str, Any], *, is_tool: bool) -> Any:
         asked = json.dumps([name, dict(arguments), is_tool])
         answer = await self._sessions.ask(stand_in.home, f"call_instance({asked!r})")
-        value = read_answer(stand_in, answer)
+        value = read_instance_answer(stand_in, answer)
         match answer.get("step"):
             case None:
                 return value

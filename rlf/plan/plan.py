@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from rlf.core.kinds import StrictModel
-from rlf.spec import InputFile, Interpolation, LoadedSpec, RunSpec, fill_in, write_back
+from rlf.spec import InputFile, Interpolation, LoadedSpec, RunSpec, restore, write_back
 from rlf.spec.nodes import OVERRIDE, KeyPath, Node, dotted, walk
 
 
@@ -52,7 +52,7 @@ def plan_to_json(plan: Plan) -> str:
 def plan_from_json(text: str) -> Plan:
     """The plan that `plan_to_json` stored, without its files. Raises RlfError where a variable is not set."""
     values = json.loads(text)
-    fill_in(values["spec"], [Interpolation(tuple(item["path"]), item["text"]) for item in values["interpolated"]])
+    restore(values["spec"], [Interpolation(tuple(item["path"]), item["text"]) for item in values["interpolated"]])
     return Plan.model_validate(values)
 
 

@@ -59,7 +59,7 @@ class Comparison(Jsonable):
         return self.markdown
 
 
-def compare(
+def compare_arms(
     arms: Sequence[Arm], mode: str | None = None, threshold: float | None = None, *, at_ends: bool = False
 ) -> Comparison:
     """Compares arms.

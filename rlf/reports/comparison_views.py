@@ -31,7 +31,7 @@ from rlf.reports.comparison import (
 )
 from rlf.reports.outcomes import Basis, ReachedStep
 from rlf.reports.pages.chart import ArmCurve, charts_svg, draw, further_curves, main_curves
-from rlf.reports.pages.render import SidePair, render
+from rlf.reports.pages.render import SidePair, render_page
 from rlf.reports.paired import power_words
 from rlf.reports.report import judge_totals
 from rlf.reports.sheets import (
@@ -43,12 +43,12 @@ from rlf.reports.sheets import (
     duration,
     latency,
     percent,
-    plain_table,
     rate,
     sheet_markdown,
     sheet_table,
     sheet_tex,
     sparkline,
+    text_table,
     visible,
 )
 from rlf.reports.statistics import Estimate
@@ -271,7 +271,7 @@ def _show_questions(found: Comparison, examples: Sequence[ComparisonExample]) ->
         return
     first, last = "kind and question", "first difference"
     header = (first, *(arm.letter for arm in found.arms), last)
-    table = plain_table(header, left=(first, last), title="questions with different outcomes")
+    table = text_table(header, left=(first, last), title="questions with different outcomes")
     table.columns[0].ratio = 1
     num_rows = max(3, _MAX_QUESTIONS // len(kinds))
     for one in kinds:
@@ -346,13 +346,13 @@ class _Flip:
     pair: SidePair
 
 
-def page(
+def comparison_page(
     found: Comparison, examples: Sequence[ComparisonExample], openings: Mapping[str, ReadOpening] | None = None
 ) -> str:
     """The page as HTML; it loads nothing, and what models and tools wrote stays text in it."""
     courses = courses_of(found.arms)
     charts = {"charts": list(map(draw, main_curves(courses))), "more_charts": list(map(draw, further_curves(courses)))}
-    return render("compare.html", **page_values(found, examples, openings), **charts)
+    return render_page("compare.html", **page_values(found, examples, openings), **charts)
 
 
 def figures(found: Comparison) -> dict[str, str]:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import EVALUATION, Evaluation, Run, TrajectoryFilter, TrajectorySummary
-from rlf.reports.sheets import count, decimal, dollars, duration, letters_for, plain_table, rate, visible
+from rlf.reports.sheets import count, decimal, dollars, duration, letters_for, rate, text_table, visible
 from rlf.reports.statistics import Interval, find_spread, wilson_interval
 from rlf.types.events import INTERVAL_ENDS, kind_metric
 from rlf.types.tool import Outcome
@@ -311,7 +311,7 @@ def evaluations_view(report: EvaluationReport) -> Group:
     for list_columns in (_list_figures, _list_kinds, _list_solves, _list_terms):
         if columns := list_columns(report.rows):
             names, values = zip(*label, *columns.items(), strict=True)
-            parts += [Text(), plain_table(names, zip(*values, strict=True), left=("", "mode"))]
+            parts += [Text(), text_table(names, zip(*values, strict=True), left=("", "mode"))]
     lines = [*_failure_lines(report.rows), *map(_repeat_line, report.repeats)]
     return Group(*parts, *([Text()] if lines else []), *map(Text, lines))
 

@@ -30,7 +30,7 @@ class Sheet:
     """Whether what follows the first cell of a row are figures, which are aligned at the right."""
 
 
-def plain_table(
+def text_table(
     header: Sequence[str],
     rows: Iterable[Iterable[str | Text]] = (),
     *,
@@ -74,7 +74,7 @@ def sheet_table(sheet: Sheet) -> Group:
         (Text(cell if len(cell) <= _MAX_CELL else f"{cell[: _MAX_CELL - 1]}…") for cell in row) for row in sheet.rows
     )
     left = sheet.header[:1] if sheet.figures else sheet.header
-    table = plain_table(sheet.header, rows, left=left, wraps=sheet.header, title=sheet.title)
+    table = text_table(sheet.header, rows, left=left, wraps=sheet.header, title=sheet.title)
     return Group(table, *([Text(sheet.note, "dim")] if sheet.note else []))
 
 

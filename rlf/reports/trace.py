@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rlf.lineage.records import FoundCall, StoredTrajectory, TrajectoryFilter, TrajectorySummary
 from rlf.lineage.text_index import all_text
-from rlf.reports.sheets import MISSING, decimal, duration, plain_table, visible
+from rlf.reports.sheets import MISSING, decimal, duration, text_table, visible
 from rlf.reports.summary import pairs, read_changes
 from rlf.types.trajectory import Trajectory
 
@@ -97,7 +97,7 @@ def _cut_text(text: str) -> str:
 def matches_table(matches: Sequence[TrajectoryMatch]) -> Table:
     """Renders what was found."""
     header = ("phase", "step", "K", "ended", "turns", "calls", "reward", "advantage", "question")
-    return plain_table(header, map(_match_row, matches), left=("phase", "ended", "question"), wraps=header)
+    return text_table(header, map(_match_row, matches), left=("phase", "ended", "question"), wraps=header)
 
 
 def _match_row(match: TrajectoryMatch) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def calls_table(calls: Sequence[FoundCall]) -> Table:
     """Renders calls of tools with the trajectories that `rlf trace RUN K --phase PHASE --step STEP` shows."""
     header = ("phase", "step", "K", "turn", "tool", "outcome", "time", "arguments", "text")
     left = ("phase", "tool", "outcome", "arguments", "text")
-    return plain_table(header, map(_call_cells, calls), left=left, wraps=header)
+    return text_table(header, map(_call_cells, calls), left=left, wraps=header)
 
 
 def _call_cells(call: FoundCall) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rlf.core.identity import derive_seed
 from rlf.core.redact import fold
-from rlf.rewards.normalization import Normalization, destroyed, golds, normalize, plain, same_text
+from rlf.rewards.normalization import Normalization, destroyed, golds, normalize, plain_text, same_text
 from rlf.rewards.quantities import Found, Quantity, find_numbers, in_typed_form, units_of
 from rlf.types import Task
 
@@ -70,7 +70,7 @@ _IN_WORDS = re.compile(
 
 
 @lru_cache(maxsize=4096)
-def read(text: str) -> Answer:
+def read_answer_text(text: str) -> Answer:
     """A text in whole: a date, a number with or without a unit, else text.
 
     A number with zeros in front is a code, and text.
@@ -87,7 +87,7 @@ def read(text: str) -> Answer:
     found = [] if _LEADING_ZERO.fullmatch(bare) else find_numbers(typed)
     if found and (found[0].start, found[0].end) == (0, len(typed)):
         return Answer("number", found[0].quantity.in_base(), found[0].quantity)
-    return Answer("text", normalize(text) or plain(text))
+    return Answer("text", normalize(text) or plain_text(text))
 
 
 def read_date(text: str) -> str | None:
@@ -303,7 +303,7 @@ def same(answer: str, gold: str, by: Normalization = Normalization.TEXT) -> bool
         return True
     if by is not Normalization.TEXT:
         return False
-    one, other = read(gold), read(answer)
+    one, other = read_answer_text(gold), read_answer_text(answer)
     if one.form != other.form or one.form == "text":
         return False
     if one.quantity is not None and other.quantity is not None:
@@ -321,7 +321,7 @@ def gold_text(task: Task) -> str:
 
 def gold_form(gold: str) -> str:
     """The kind of text that a gold is, numbers with a sign or a point apart: questions are drawn from all kinds."""
-    found = read(gold)
+    found = read_answer_text(gold)
     if found.quantity is not None:
         return "measure" if found.quantity.unit else f"number{'-' * ('-' in gold)}{'.' * ('.' in gold)}"
     return "marks" if destroyed(gold, Normalization.SQUAD) else found.form
@@ -329,7 +329,7 @@ def gold_form(gold: str) -> str:
 
 def gold_key(gold: str) -> str:
     """A key that golds of one answer share."""
-    return read(gold).value or gold
+    return read_answer_text(gold).value or gold
 
 
 def draw_questions(tasks: Sequence[Task], number: int, seed: int) -> list[Task]:

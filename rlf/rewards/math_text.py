@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from rlf.core.redact import fold
-from rlf.rewards.answers import last_boxed, number_in, read, read_date, result_of
+from rlf.rewards.answers import last_boxed, number_in, read_answer_text, read_date, result_of
 from rlf.rewards.normalization import normalize
 from rlf.rewards.quantities import SUPERSCRIPTS
 
@@ -108,7 +108,7 @@ def gold_latex(gold: str) -> str | None:
 
 def is_same_quantity(answer: str, gold: str) -> bool | None:
     """Whether an answer is a gold that is a number, where both have units or the answer is prose; None elsewhere."""
-    known, given = read(result_of(gold)).quantity, read(result_of(answer)).quantity
+    known, given = read_answer_text(result_of(gold)).quantity, read_answer_text(result_of(answer)).quantity
     is_prose = _PROSE.match(result_of(answer)) is not None
     if is_prose and given is None:
         given = number_in(answer)

@@ -172,8 +172,8 @@ def same_text(answer: str, gold: str, by: Normalization = Normalization.TEXT) ->
     """
     if normal := normalize(gold, by):
         return normalize(answer, by) == normal
-    bare = plain(gold)
-    return bare != "" and plain(answer) == bare
+    bare = plain_text(gold)
+    return bare != "" and plain_text(answer) == bare
 
 
 def holds(text: str, gold: str, by: Normalization = Normalization.TEXT) -> bool:
@@ -185,6 +185,6 @@ def holds(text: str, gold: str, by: Normalization = Normalization.TEXT) -> bool:
     return f" {normal} " in f" {normalize(text, by)} " if has_words(normal) else same_text(text, gold, by)
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """The text in one Unicode form and lower case, without the space around it."""
     return fold(text).strip().casefold()

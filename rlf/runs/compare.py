@@ -11,7 +11,7 @@ from rlf.core.errors import RlfError
 from rlf.lineage.graph import Graph, GraphNode, NodeDifference, differing, explain_differences, read_graph
 from rlf.lineage.reader import Reader
 from rlf.reports.arms import read_arms
-from rlf.reports.comparison import Comparison, compare
+from rlf.reports.comparison import Comparison, compare_arms
 from rlf.reports.comparison_views import markdown
 
 
@@ -24,7 +24,7 @@ def compare_runs(
     at_ends: bool = False,
 ) -> Comparison:
     """Compares runs; of one arm, such as a sweep of seeds alone, what chance does to it."""
-    found = compare(read_arms(reader, names), mode, threshold, at_ends=at_ends)
+    found = compare_arms(read_arms(reader, names), mode, threshold, at_ends=at_ends)
     return replace(found, markdown=markdown(found))
 
 

@@ -25,7 +25,7 @@ from rlf.lineage.records import EVALUATION, SWEEP, Run
 from rlf.lineage.values import num_before
 from rlf.reports.card import Card, read_card
 from rlf.reports.report import read_report
-from rlf.runs.restore import Places, find_damage, kept_checkpoints
+from rlf.runs.restore import Places, find_checkpoint_damage, kept_checkpoints
 from rlf.spec.engines import Feature
 from rlf.spec.model_files import folder_on_disk
 from rlf.training.evaluation import least_success
@@ -116,7 +116,7 @@ def _list_models(reader: Reader, run: Run, folder: Path) -> dict[int, SavedModel
     if Feature.CHECKPOINT_MODELS not in engine.LACKS:
         root = engine.checkpoints_in(folder)
         for saved in kept_checkpoints(reader, run.record.id):
-            damage = find_damage(run.record, saved)
+            damage = find_checkpoint_damage(run.record, saved)
             if damage is not None:
                 logger.warning("damaged checkpoint skipped: step %d: %s: %s", saved.step, damage, saved.path)
                 continue

@@ -258,12 +258,12 @@ def damaged_checkpoints(reader: Reader) -> Iterator[str]:
     """Every kept checkpoint that is gone or changed, in words."""
     for run in reader.list_runs():
         for saved in kept_checkpoints(reader, run.record.id):
-            damage = find_damage(run.record, saved)
+            damage = find_checkpoint_damage(run.record, saved)
             if damage is not None:
                 yield f"run {run.record.id}: the checkpoint of step {saved.step} is damaged: {damage}: {saved.path}"
 
 
-def find_damage(record: RunRecord, saved: Checkpoint) -> str | None:
+def find_checkpoint_damage(record: RunRecord, saved: Checkpoint) -> str | None:
     """The damage of a checkpoint in words; None where it is whole, or on a disk that is not seen from here."""
     try:
         return recorded_engine(record).find_damage(_checkpoint_path(record, saved), saved.sha256)
@@ -296,7 +296,7 @@ def choose_start(reader: Reader, record: RunRecord, wanted: int | None = None) -
     # wrong folder, and going back further than one checkpoint is for a person to decide.
     skipped: list[str] = []
     for saved in reversed(kept):
-        damage = find_damage(record, saved)
+        damage = find_checkpoint_damage(record, saved)
         if damage is None:
             break
         skipped.append(f"step {saved.step}: {damage}: {saved.path}")
@@ -312,7 +312,7 @@ def _start_at(record: RunRecord, kept: Sequence[Checkpoint], wanted: int) -> Sta
     if wanted == 0:
         return Start(0, None, named=True)
     saved = next((item for item in kept if item.step == wanted), None)
-    damage = "there is none" if saved is None else find_damage(record, saved)
+    damage = "there is none" if saved is None else find_checkpoint_damage(record, saved)
     if saved is None or damage is not None:
         there = ", ".join(str(item.step) for item in kept) or "none"
         raise RlfError(

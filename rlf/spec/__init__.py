@@ -4,8 +4,8 @@ What lives here reads files and knows keys; what a spec means as a whole is `rlf
 """
 
 from rlf.spec.inputs import check_inputs
-from rlf.spec.layers import InputFile, Interpolation, fill_in, write_back
+from rlf.spec.layers import InputFile, Interpolation, restore, write_back
 from rlf.spec.load import LoadedSpec, load_spec
 from rlf.spec.models import RunSpec
 
-__all__ = ["InputFile", "Interpolation", "LoadedSpec", "RunSpec", "check_inputs", "fill_in", "load_spec", "write_back"]
+__all__ = ["InputFile", "Interpolation", "LoadedSpec", "RunSpec", "check_inputs", "load_spec", "restore", "write_back"]

@@ -18,10 +18,10 @@ from rlf.spec.models import RunSpec
 from rlf.spec.nodes import (
     KeyPath,
     Node,
+    deepest_node,
     dotted,
     edit,
     edit_leaves,
-    find,
     plain,
     replace_text,
     show,
@@ -130,7 +130,7 @@ def take_aliases(root: Node, faults: list[Fault]) -> tuple[Node, list[Move]]:
     """The layer without the values under other names, and the keys that those belong to."""
     moves: list[Move] = []
     for alias, path in _PATHS:
-        node, depth = find(root, path)
+        node, depth = deepest_node(root, path)
         if depth < len(path) or node is root:
             continue
         root = without(root, path)
@@ -172,7 +172,7 @@ def _value_word(node: Node) -> str:
 
 
 def _put_move(root: Node, move: Move, faults: list[Fault]) -> Node:
-    there, depth = find(root, move.path)
+    there, depth = deepest_node(root, move.path)
     if depth < len(move.path) and isinstance(there.value, dict):
         return _with_child(root, move.path, move.node)
     if not move.weak and plain(there) != plain(move.node):

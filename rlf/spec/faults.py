@@ -27,15 +27,15 @@ from rlf.spec.nodes import (
     Key,
     KeyPath,
     Node,
+    deepest_node,
     dotted,
-    find,
     missing,
     own_words,
     plain,
     show,
     unknown,
     walk,
-    wrong_value,
+    wrong_value_words,
 )
 
 LEAST: dict[str, Any] = {
@@ -71,14 +71,14 @@ def faults_of(model: type[BaseModel], root: Node, errors: Sequence[ErrorDetails]
         if _seems_short(root, error) or (error["type"] == "missing" and _is_misspelt(error["loc"], misspelt)):
             continue
         about_key = error["type"] in ("missing", "extra_forbidden")
-        path = error["loc"] if about_key else error["loc"][: find(root, error["loc"])[1]]
+        path = error["loc"] if about_key else error["loc"][: deepest_node(root, error["loc"])[1]]
         groups.setdefault((path, about_key), []).append(error)
     return [_make_fault(model, root, path, group) for (path, _), group in groups.items()]
 
 
 def _seems_short(root: Node, error: ErrorDetails) -> bool:
     """Whether a list is long enough as it is written, and was counted without its broken items."""
-    node, depth = find(root, error["loc"])
+    node, depth = deepest_node(root, error["loc"])
     written = error["type"] == "too_short" and depth == len(error["loc"])
     return written and len(node.items) >= error["ctx"]["min_length"]
 
@@ -90,7 +90,7 @@ def _is_misspelt(missing_at: KeyPath, unknown_at: Sequence[KeyPath]) -> bool:
 
 
 def _make_fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Sequence[ErrorDetails]) -> Fault:
-    node, depth = find(root, path)
+    node, depth = deepest_node(root, path)
     key = str(path[-1]) if path else ""
     if errors[0]["type"] == "missing":
         return _missing_fault(model, root, path)
@@ -117,7 +117,7 @@ def _make_fault(model: type[BaseModel], root: Node, path: KeyPath, errors: Seque
         return node.fault(f"{own_words(errors[0])} Write {meant or 'one of these'}.")
     field = field_at(model, root, path)
     example = filled_in(key, node, errors[0]["type"], field, path in BARE_KINDS)
-    return node.fault(wrong_value(_show_value(root, path), errors, key, field, example))
+    return node.fault(wrong_value_words(_show_value(root, path), errors, key, field, example))
 
 
 def _in_sections(root: Node, path: KeyPath) -> list[str]:
@@ -127,7 +127,7 @@ def _in_sections(root: Node, path: KeyPath) -> list[str]:
 
 def _written_there(root: Node, path: KeyPath, sections: Sequence[str]) -> str:
     """Suggests the whole key where one at the top is meant for a section, with the kind that its value stands for."""
-    node, _ = find(root, path)
+    node, _ = deepest_node(root, path)
     if len(sections) != 1 or not isinstance(node.value, str | int | float) or node.written is not None:
         return ""
     section = (*sections[0].split("."),)
@@ -137,7 +137,7 @@ def _written_there(root: Node, path: KeyPath, sections: Sequence[str]) -> str:
 
 
 def _missing_fault(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
-    node, _ = find(root, path)
+    node, _ = deepest_node(root, path)
     if isinstance(path[-1], int):
         return node.fault(f"got a list of {len(node.items)}; expected at least {path[-1] + 1} items. Add the others.")
     kinds = known_kinds(model, root, path) or known_kinds(model, root, (*path, "kind"))
@@ -157,10 +157,10 @@ def _missing_fault(model: type[BaseModel], root: Node, path: KeyPath) -> Fault:
 def _show_value(root: Node, path: KeyPath) -> str:
     """The value at a path as a message shows it; one that was filled in is shown as written, since it may be secret."""
     for length in range(len(path) + 1):
-        node, _ = find(root, path[:length])
+        node, _ = deepest_node(root, path[:length])
         if node.written is not None:
             return f"the value of {node.written}"
-    return show(plain(find(root, path)[0]))
+    return show(plain(deepest_node(root, path)[0]))
 
 
 def find_booleans(model: type[BaseModel], root: Node) -> Iterator[Fault]:

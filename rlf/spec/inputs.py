@@ -29,7 +29,7 @@ from rlf.spec.kinds import is_endpoint
 from rlf.spec.load import LoadedSpec, reads
 from rlf.spec.model_files import folder_on_disk, named_folder, read_config, read_context, read_shapes
 from rlf.spec.models import DataSource
-from rlf.spec.nodes import KeyPath, find, show
+from rlf.spec.nodes import KeyPath, deepest_node, show
 from rlf.spec.paths import TEACHER, declared_files, env_files, identity, is_local, missing_file, reward_files
 from rlf.spec.rows import find_row_faults
 from rlf.tools.validate import ArgumentCheck
@@ -98,7 +98,7 @@ def _read_tasks(loaded: LoadedSpec, name: str, read: Datasets, faults: list[Faul
     source: DataSource | None = getattr(loaded.spec.data, name) if loaded.is_sound(here) else None
     if source is None:
         return []
-    node, _ = find(loaded.tree, (*here, "path"))
+    node, _ = deepest_node(loaded.tree, (*here, "path"))
     if is_local(source.path) and (message := missing_file(node, Path(source.path))):
         faults.append(node.fault(message))
         return []
@@ -256,7 +256,7 @@ def _reward_files(loaded: LoadedSpec) -> list[Fault]:
 
 
 def _check_declared(loaded: LoadedSpec, declared: Iterable[tuple[KeyPath, str]]) -> list[Fault]:
-    found = [(find(loaded.tree, path)[0], Path(file)) for path, file in declared]
+    found = [(deepest_node(loaded.tree, path)[0], Path(file)) for path, file in declared]
     absent = [node.fault(message) for node, file in found if (message := missing_file(node, file))]
     folders = [(node, file) for node, file in found if not missing_file(node, file) and file.is_dir()]
     return absent + [node.fault(f"{shown_path(file)} is a folder. Name the files in it.") for node, file in folders]
@@ -265,7 +265,7 @@ def _check_declared(loaded: LoadedSpec, declared: Iterable[tuple[KeyPath, str]])
 @reads("env")
 def _env_files(loaded: LoadedSpec) -> list[Fault]:
     """Files that the world names, and that are not there."""
-    found = [(find(loaded.tree, path)[0], Path(file)) for path, file in env_files(loaded.spec.env)]
+    found = [(deepest_node(loaded.tree, path)[0], Path(file)) for path, file in env_files(loaded.spec.env)]
     return [node.fault(message) for node, file in found if (message := missing_file(node, file))]
 
 

@@ -22,10 +22,10 @@ from rlf.spec.nodes import (
     KeyPath,
     Node,
     UnresolvedError,
+    deepest_node,
     dotted,
     edit,
     edit_leaves,
-    find,
     merge,
     plain,
     replace_text,
@@ -80,7 +80,7 @@ def write_back(values: dict[str, Any], interpolated: Sequence[Interpolation]) ->
         _put_value(values, item.path, item.text)
 
 
-def fill_in(values: dict[str, Any], interpolated: Sequence[Interpolation]) -> None:
+def restore(values: dict[str, Any], interpolated: Sequence[Interpolation]) -> None:
     """Undoes `write_back` with the environment as it is now. Raises RlfError where it lacks a variable."""
     if not interpolated:
         return
@@ -206,7 +206,7 @@ class Reading:
 
     def with_agents_tools(self, tool: Node, chain: tuple[Path, ...] = ()) -> Node:
         """A tool whose `target` is an agent with the files that the agent's own tools name, whatever their depth."""
-        kind, _ = find(tool, ("target", "kind"))
+        kind, _ = deepest_node(tool, ("target", "kind"))
         if kind.value != "agent":
             return tool
         return edit(tool, ("target", "tools"), lambda node: self._read_items(node, "tool", chain))

@@ -14,7 +14,7 @@ from rlf.core.callables import forget_edited
 from rlf.spec.code import literal_keys
 from rlf.spec.layers import ITEM_LISTS, InputFile, Interpolation, Reading, interpolate
 from rlf.spec.models import OUTSIDE, RunSpec
-from rlf.spec.nodes import OVERRIDE, KeyPath, Node, dotted, find, plain, walk
+from rlf.spec.nodes import OVERRIDE, KeyPath, Node, deepest_node, dotted, plain, walk
 from rlf.spec.overrides import apply_override, empty_tree, find_disagreements
 from rlf.spec.paths import local_inputs, resolve_paths
 from rlf.spec.reader import forget_env_files
@@ -63,13 +63,13 @@ class LoadedSpec:
         """The value of the files and overrides at a path; None where they say nothing."""
         declared = self.declared is None or any(path[: len(key)] == key for key in self.declared)
         assert declared, f"a check reads {dotted(path)}, which it does not declare"
-        node, depth = find(self.tree, self._written_path(path))
+        node, depth = deepest_node(self.tree, self._written_path(path))
         return plain(node) if depth == len(path) else None
 
     def fault(self, path: KeyPath, message: str) -> Fault:
         """A fault of the value at a path, or of the nearest mapping around it where the value is a default."""
         path = self._written_path(path)
-        node, depth = find(self.tree, path)
+        node, depth = deepest_node(self.tree, path)
         if depth == len(path):
             return node.fault(message)
         from_file = depth > 0 and node.path == ()  # the place is where the spec names the file, so is the path
@@ -78,7 +78,7 @@ class LoadedSpec:
     def item_fault(self, path: KeyPath, message: str) -> Fault:
         """A fault of a list's item as a member of the list: where the spec says it, not in the file it names."""
         path = self._written_path(path)
-        node, depth = find(self.tree, path)
+        node, depth = deepest_node(self.tree, path)
         assert depth == len(path), f"no item at {path}"
         return Fault(node.key_place, dotted(path), message)
 

@@ -95,7 +95,7 @@ def dotted(path: Sequence[Key]) -> str:
     return (text if text.isprintable() else ascii(text)[1:-1]).removeprefix(".")
 
 
-def find(root: Node, path: Sequence[Key]) -> tuple[Node, int]:
+def deepest_node(root: Node, path: Sequence[Key]) -> tuple[Node, int]:
     """The deepest node along `path`, and the number of keys to it."""
     node = root
     for depth, key in enumerate(path):
@@ -237,7 +237,7 @@ def expected(error: ErrorDetails) -> str | None:
     return None
 
 
-def wrong_value(
+def wrong_value_words(
     got: str, errors: Sequence[ErrorDetails], key: str, field: FieldInfo | None, meant: str | None = None
 ) -> str:
     """The sentence for a value that is of no allowed type or out of range; several errors are a union's arms.

@@ -13,7 +13,7 @@ from rlf.core import Fault, Place, RlfError, SpecError, nearest
 from rlf.core.text import clean, find_half
 from rlf.spec.aliases import Move, aliased, take_aliases
 from rlf.spec.layers import ITEM_LISTS, absolute
-from rlf.spec.nodes import OVERRIDE, Key, KeyPath, Node, dotted, find, merge, plain, show, unknown
+from rlf.spec.nodes import OVERRIDE, Key, KeyPath, Node, deepest_node, dotted, merge, plain, show, unknown
 from rlf.spec.reader import read_file, read_override
 
 # The path ends at the first `=`, since values may hold more of them; DOTALL, since values may have line breaks.
@@ -113,7 +113,7 @@ def _under_our_names(override: _Override, faults: list[Fault]) -> list[_Override
     if value is None:
         return []
     rest, moves = take_aliases(_wrap_in_path(value, path), faults)
-    kept, depth = find(rest, path)
+    kept, depth = deepest_node(rest, path)
     if not moves and depth == len(path):
         return [override]
     own = [replace(override, value=kept)] if depth == len(path) and kept.mapping else []

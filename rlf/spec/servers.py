@@ -16,7 +16,7 @@ from rlf.core import Fault, RlfError, nearest
 from rlf.core.readings import compile_schema
 from rlf.spec.faults import faults_of
 from rlf.spec.nodes import UNREADABLE, Node, plain, wrap
-from rlf.tools.mcp.listing import ToolServer, find_faults, listing_of
+from rlf.tools.mcp.listing import ToolServer, listing_faults, listing_of
 from rlf.tools.mcp.server import Entry, Listing, McpServer
 
 # Items of `tools:` that name MCP servers, as the declarations of the tools that the servers list.
@@ -34,7 +34,7 @@ def declare_tools(item: Node, faults: list[Fault]) -> list[Node]:
     found: list[Fault] = []
     try:
         server = ToolServer.model_validate(plain(item), context={"folder": item.folder})
-        found = find_faults(server.mcp, partial(_find_listed_faults, item, server))
+        found = listing_faults(server.mcp, partial(_find_listed_faults, item, server))
     except ValidationError as error:
         found = faults_of(ToolServer, item, error.errors())
     except RlfError as error:

@@ -232,13 +232,13 @@ def check_images(images: Sequence[Image], limits: Limits) -> tuple[tuple[Image, 
 
 
 def _check_image(number: int, image: Image, limits: Limits) -> str:
-    from rlf.core.images import image_type, read_header
+    from rlf.core.images import image_type, read_image_header
 
     if len(image.data) > limits.max_image_bytes:
         raise _reject_output(
             f"image {number} of {len(image.data)} bytes, more than the {limits.max_image_bytes} allowed"
         )
-    header = read_header(image.data)
+    header = read_image_header(image.data)
     if header is None:
         raise _reject_output(f"image {number} that is not a PNG, JPEG, GIF or WebP file")
     if header.mime_type != image_type(image.mime_type):
@@ -253,7 +253,7 @@ def _reject_output(what: str) -> ToolFailure:
     return ToolFailure(Outcome.OUTPUT_REJECTED, f"the tool returned {what}")
 
 
-def cut(text: str, max_chars: int, redact: Callable[[str], str] = str) -> str:
+def cut_middle(text: str, max_chars: int, redact: Callable[[str], str] = str) -> str:
     """Keeps head and tail, two parts to one, around a marker that says how much is missing.
 
     At most `max_chars` long, but never shorter than the marker. `redact` is given each part with what lies beyond its
@@ -316,12 +316,12 @@ class OutputBudget:
 
     def _cut_text(self, text: str, redact: Callable[[str], str]) -> str:
         """Cuts to the characters, then to ever fewer until the tokens fit or the marker is left."""
-        shown, most = cut(text, self._max_chars, redact), self._max_tokens
+        shown, most = cut_middle(text, self._max_chars, redact), self._max_tokens
         num_chars = len(shown)
         # Aimed a little below what the ratio says: a part has more tokens to a character than the whole, by its marker.
         while most is not None and self._count is not None and num_chars and (num := self._count(shown)) > most:
             num_chars = int(num_chars * most / num * 0.95)
-            shown = cut(text, num_chars, redact)
+            shown = cut_middle(text, num_chars, redact)
         return shown
 
 

@@ -29,7 +29,7 @@ def uniforms(seed: int, count: int) -> np.ndarray:
     return np.random.Generator(np.random.Philox(key=seed)).random(count)
 
 
-def draw(
+def draw_tokens(
     logits_BV: torch.Tensor, uniforms_B: torch.Tensor, sampling: Sampling, source_B: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Draws one token per row.

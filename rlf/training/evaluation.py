@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-async def evaluate(
+async def evaluate_policy(
     policy: Policy,
     harness: Harness,
     tasks: Sequence[Task],

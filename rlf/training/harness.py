@@ -112,7 +112,7 @@ def open_teaching(spec: RunSpec, harness: Harness) -> Teaching | None:
     if not isinstance(settings, Distillation) or not (settings.demonstrations or settings.shows_failures):
         return None
     module = import_app("train.algorithm", "demos", "teaching")
-    teaching: Teaching = module.Teaching(settings, harness, 4 * spec.rollout.max_total_tokens)
+    teaching: Teaching = module.TeacherPrompts(settings, harness, 4 * spec.rollout.max_total_tokens)
     return teaching
 
 

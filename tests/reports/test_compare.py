@@ -32,8 +32,8 @@ from rlf.lineage.records import (
 from rlf.lineage.run import accept_changes, start_run
 from rlf.lineage.store import open_store
 from rlf.reports.arms import Arm, ArmMember, DifferenceCause, arm_differences, named_by_difference, read_arms
-from rlf.reports.comparison import compare, flip_matrix, read_examples
-from rlf.reports.comparison_views import HEADER, comparison_view, csv_text, markdown, page, sheets
+from rlf.reports.comparison import compare_arms, flip_matrix, read_examples
+from rlf.reports.comparison_views import HEADER, comparison_page, comparison_view, csv_text, markdown, sheets
 from rlf.reports.outcomes import Basis, contrasts, outcome
 from rlf.reports.pages.chart import ArmCurve, draw, main_curves
 from rlf.reports.report import read_report
@@ -121,7 +121,7 @@ def test_more_arms_than_letters_are_named_and_shown(tmp_path: Path) -> None:
             start_run(store, record)
         arms = read_arms(Reader(store), [record.id for record in records])
     assert [arm.letter for arm in arms[25:]] == ["Z", "AA", "AB"]
-    assert "\nAB  seed=27  " in rendered(comparison_view(compare(arms)), width=600)
+    assert "\nAB  seed=27  " in rendered(comparison_view(compare_arms(arms)), width=600)
 
 
 def test_commas_join_the_seeds_of_an_arm(swept: Reader) -> None:
@@ -205,7 +205,7 @@ def test_equal_runs_of_an_arm_count_once_and_are_named(tmp_path: Path) -> None:
     assert [(arm.runs, arm.repeats) for arm in arms] == [(("A0", "A2"), ("A1", "A4")), (("A3",), ())]
     words = "Runs A1 and A4 have the plan and the seed of another run of A and do not count."
     assert (
-        compare(arms)
+        compare_arms(arms)
         .verdicts[0]
         .endswith(
             f"{words} " + "Run A0 of A is running at step 0. Run A2 of A is running "
@@ -222,10 +222,10 @@ def test_seeds_that_other_code_made_are_joined_and_what_differs_is_said(tmp_path
     reader = lineage_of(tmp_path, old, new, old, old)
     mixed, same = read_arms(reader, ["A0,A1", "A2,A3"])
     assert (mixed.runs, same.list_other_code()) == (("A0", "A1"), [])
-    said = compare([same, mixed]).verdicts[0]
+    said = compare_arms([same, mixed]).verdicts[0]
     words = "Runs of A differ in numpy 1.26 and 2.0, python 3.11 and 3.12, shop-extra 3.0 and none."
     assert words in said and "Runs of B differ" not in said
-    assert words in compare([mixed]).verdicts[0]
+    assert words in compare_arms([mixed]).verdicts[0]
     reader.store.close()
 
 
@@ -259,12 +259,12 @@ def test_names_that_make_no_arms_are_reported(swept: Reader, names: list[str], w
 
 def test_one_arm_is_its_runs_their_mean_and_its_interval() -> None:
     with pytest.raises(RlfError, match="got run 20260102-030405-abcd alone; expected two or more"):
-        compare([arm("A", member(questions(4, 6)))])
-    found = compare([arm("A", *(member(questions(right, 10 - right)) for right in (4, 5, 6)))])
+        compare_arms([arm("A", member(questions(4, 6)))])
+    found = compare_arms([arm("A", *(member(questions(right, 10 - right)) for right in (4, 5, 6)))])
     # s = 0.1, t(2; 0.975) = 4.3027: 0.5 -+ 4.3027 * 0.1 / sqrt(3)
     assert found.verdicts == ("Mean of 3 seeds, sampled: 50.0 % (25.2–74.8 %).",)
     assert (found.contrasts, found.power, found.differences) == ((), None, ())
-    text, markup = markdown(found), page(found, ())
+    text, markup = markdown(found), comparison_page(found, ())
     assert all(
         f"| A | 0 | 20260102-030405-abcd | finished | 4 | 0.0 % | {rate} |" in text for rate in ("40.0 %", "60.0 %")
     )
@@ -334,7 +334,7 @@ def test_several_seeds_on_both_sides_are_contrasted_over_runs_and_questions() ->
 
 def test_different_questions_are_not_contrasted() -> None:
     left, right = questions(5, 5), {f"other{n}": 1.0 for n in range(10)}
-    found = compare([arm("A", member(left)), arm("B", member(right))])
+    found = compare_arms([arm("A", member(left)), arm("B", member(right))])
     assert found.contrasts[0] is not None
     assert (found.contrasts[0].basis, found.contrasts[0].flips) == (Basis.UNPAIRED, ())
     assert found.verdicts[0].startswith("B cannot be called better or worse than A: no question was scored")
@@ -356,10 +356,10 @@ def test_seeds_are_compared_on_the_questions_that_every_run_scored() -> None:
     assert found.basis is Basis.SEEDS
     assert found.difference == pytest.approx((23 + 24 + 24) / 72 - (22 + 23 + 23) / 72)
     assert (found.num_questions, found.num_not_shared) == (24, 40)
-    said = compare(arms).verdicts[0]
+    said = compare_arms(arms).verdicts[0]
     assert "better" not in said
     assert "40 further questions were not scored in all runs and do not count (some run of A lacks 0, of B 40)." in said
-    (row,) = [row for row in sheets(compare(arms)).results[0].rows if row[0] == "A and B on 24 shared"]
+    (row,) = [row for row in sheets(compare_arms(arms)).results[0].rows if row[0] == "A and B on 24 shared"]
     assert [cell.split()[0] for cell in row[1:]] == ["94.4", "98.6"]
 
 
@@ -368,13 +368,13 @@ def test_sides_that_share_no_question_are_called_neither_better_nor_worse(num_ru
     easy = [{f"easy{n}": float(n > seed) for n in range(30)} for seed in range(num_runs)]
     hard = [{f"hard{n}": float(n < seed) for n in range(30)} for seed in range(num_runs)]
     arms = [arm("A", *map(member, hard)), arm("B", *map(member, easy))]
-    found = compare(arms)
+    found = compare_arms(arms)
     assert found.contrasts[0] is not None and found.contrasts[0].basis is Basis.UNPAIRED
     assert not found.contrasts[0].shown and found.power is None
     said = found.verdicts[0]
     assert said.startswith("B cannot be called better or worse than A: no question was scored in every run ")
     assert f"{'96.7' if num_runs == 1 else '95.0'} % of the questions of B came out right" in said
-    assert " is better " not in said and rendered(comparison_view(found)) and page(found, ())
+    assert " is better " not in said and rendered(comparison_view(found)) and comparison_page(found, ())
 
 
 def test_an_unscorable_question_is_left_out_of_the_pairs() -> None:
@@ -408,14 +408,14 @@ def test_metrics_are_of_the_last_tenth_of_the_steps() -> None:
     ],
 )
 def test_the_verdict_says_what_can_be_said(right: dict[str, float | None], words: str) -> None:
-    found = compare([arm("A", member(questions(12, 28))), arm("B", member(right))])
+    found = compare_arms([arm("A", member(questions(12, 28))), arm("B", member(right))])
     assert words in found.verdicts[0]
     assert "other seeds may give another result" in found.verdicts[0]
 
 
 def verdict_of(left: list[dict[str, float | None]], right: list[dict[str, float | None]]) -> str:
     arms = [arm(name, *map(member, side)) for name, side in (("A", left), ("B", right))]
-    return compare(arms).verdicts[0]
+    return compare_arms(arms).verdicts[0]
 
 
 def test_one_question_has_no_interval() -> None:
@@ -441,14 +441,16 @@ def test_samples_that_differ_where_the_first_ones_agree_are_no_agreement() -> No
     left, right = member(questions(2, 2)), member(questions(2, 2))
     further = [tried(f"q{n:03d}", float(n > 2), sample=1) for n in range(4)]
     right = replace(right, tries={("sampled", 4): (*right.tries["sampled", 4], *further)})
-    assert compare([arm("A", left), arm("B", right)]).verdicts[0].startswith("No difference between B and A is shown")
+    assert (
+        compare_arms([arm("A", left), arm("B", right)]).verdicts[0].startswith("No difference between B and A is shown")
+    )
 
 
 @pytest.mark.parametrize("right", [{"a": 2.0, "b": 0.25}, {"a": 1.0, "b": -0.5}])
 def test_a_success_outside_0_and_1_is_not_clipped_and_not_compared(right: dict[str, float | None]) -> None:
     arms = [arm("A", member({"a": 1.0, "b": 0.5})), arm("B", member(right))]
     assert contrast(arms[0], arms[1], "sampled") is None
-    found = compare(arms)
+    found = compare_arms(arms)
     assert found.verdicts[0].startswith(
         "B cannot be compared with A: success must lie within 0 to 1, and run 20260102-030405-abcd has successes from "
     )
@@ -458,7 +460,7 @@ def test_a_success_outside_0_and_1_is_not_clipped_and_not_compared(right: dict[s
 def test_the_verdict_names_what_differs_and_what_has_not_finished() -> None:
     left = member(questions(5, 35), plan={"spec": {"train": {"beta": 0.0}}})
     right = member(questions(35, 5), plan={"spec": {"train": {"beta": 0.1}}}, status=RunStatus.INTERRUPTED)
-    verdict = compare([arm("A", left), arm("B", right)]).verdicts[0]
+    verdict = compare_arms([arm("A", left), arm("B", right)]).verdicts[0]
     assert "they differ in the plan's train.beta only." in verdict
     assert verdict.endswith("Run 20260102-030405-abcd of B is interrupted at step 4.")
 
@@ -491,27 +493,27 @@ def test_runs_are_compared_after_as_many_steps_of_training(
     left: tuple[int, ...], right: tuple[int, ...], said: str
 ) -> None:
     arms = [arm("A", evaluated(*left, status=RunStatus.INTERRUPTED)), arm("B", evaluated(*right))]
-    found = compare(arms)
+    found = compare_arms(arms)
     assert said in found.verdicts[0] and "better" not in found.verdicts[0]
     contrast = found.contrasts[0]
     assert contrast is None or (contrast.difference, contrast.step) == (0.0, max({*left} & {*right}))
-    assert rendered(comparison_view(found)) and page(found, ()) and markdown(found)
+    assert rendered(comparison_view(found)) and comparison_page(found, ()) and markdown(found)
 
 
 def test_nothing_is_claimed_of_a_run_that_is_running() -> None:
     running = member(questions(40, 0), status=RunStatus.RUNNING)
-    found = compare([arm("A", member(questions(0, 40))), arm("B", running)])
+    found = compare_arms([arm("A", member(questions(0, 40))), arm("B", running)])
     assert found.contrasts[0] is not None and found.contrasts[0].basis is Basis.RUNNING
     assert (found.contrasts[0].interval, found.contrasts[0].p, found.contrasts[0].shown) == (None, None, False)
     said = "Of B against A no claim is made yet: a run is running (+100.0 points so far, n = 40)"
     assert found.verdicts[0].startswith(said)
-    assert rendered(comparison_view(found)) and page(found, ()) and markdown(found)
+    assert rendered(comparison_view(found)) and comparison_page(found, ()) and markdown(found)
 
 
 def test_a_run_that_ended_early_is_claimed_to_differ_by_what_holds_at_each_of_its_looks() -> None:
     sides = [questions(0, 40), questions(9, 31)]  # 9 gained of 40, none lost: p = 2 / 2^9 = 0.0039
     whole, ended = (
-        compare([arm("A", member(sides[0])), arm("B", member(sides[1], status=status))])
+        compare_arms([arm("A", member(sides[0])), arm("B", member(sides[1], status=status))])
         for status in (RunStatus.FINISHED, RunStatus.FAILED)
     )
     contrasts = [found.contrasts[0] for found in (whole, ended)]
@@ -531,7 +533,8 @@ def test_questions_of_few_documents_count_as_these() -> None:
     left, right = questions(0, 80), questions(60, 20)
     clusters = {task: f"doc{place // 10}" for place, task in enumerate(left)}
     alone, together = (
-        compare([arm("A", member(left)), arm("B", replace(member(right), clusters=named))]) for named in ({}, clusters)
+        compare_arms([arm("A", member(left)), arm("B", replace(member(right), clusters=named))])
+        for named in ({}, clusters)
     )
     contrasts = [found.contrasts[0] for found in (alone, together)]
     assert contrasts[0] is not None and contrasts[1] is not None
@@ -558,7 +561,7 @@ def test_a_column_of_clusters_is_recorded_with_the_questions_and_read_by_a_compa
         reader = Reader(store)
         arms = read_arms(reader, ["20260102-030405-aaaa", "20260102-030405-bbbb"])
         assert {*arms[0].members[0].clusters.values()} == {f"doc{number}" for number in range(5)}
-        found = compare(arms).contrasts[0]
+        found = compare_arms(arms).contrasts[0]
         assert found is not None and found.num_clusters == 5 and found.num_questions == 30
         assert read_report(reader, "20260102-030405-aaaa").verdict.reason.count("5 clusters") == 1
         assert reader.clusters(reader.get_run("20260102-030405-cccc"), "sampled") == {}
@@ -576,13 +579,13 @@ def in_documents(event: Any) -> Any:
 
 
 def test_last_evaluations_after_other_steps_are_compared_when_asked_for() -> None:
-    verdict = compare([arm("A", evaluated(0)), arm("B", evaluated(0, 4))], at_ends=True).verdicts[0]
+    verdict = compare_arms([arm("A", evaluated(0)), arm("B", evaluated(0, 4))], at_ends=True).verdicts[0]
     assert verdict.startswith("B is better than A by 100.0 points")
     assert "They were last evaluated after different numbers of steps: 0 against 4." in verdict
 
 
 def test_arms_are_read_with_the_tries_of_the_step_that_they_share(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]))  # 12 steps and 4
+    found = compare_arms(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]))  # 12 steps and 4
     contrast = found.contrasts[0]
     assert contrast is not None and (contrast.step, contrast.num_questions) == (4, 30)
     assert {(flip.left.step, flip.right.step) for flip in contrast.flips} == {(4, 4)}
@@ -591,7 +594,7 @@ def test_arms_are_read_with_the_tries_of_the_step_that_they_share(swept: Reader)
 
 def test_nothing_is_said_of_runs_that_share_no_evaluation() -> None:
     bare = replace(member(questions(1, 1)), evaluations=(), tries={})
-    found = compare([arm("A", member(questions(1, 1))), arm("B", bare)])
+    found = compare_arms([arm("A", member(questions(1, 1))), arm("B", bare)])
     assert found.mode is None
     assert found.verdicts[0].startswith("B cannot be compared with A: they share no evaluation.")
     assert "held-out" not in " ".join(sheet.title for sheet in sheets(found).results)
@@ -599,48 +602,48 @@ def test_nothing_is_said_of_runs_that_share_no_evaluation() -> None:
 
 def test_a_mode_that_is_not_shared_is_refused() -> None:
     with pytest.raises(RlfError, match="the runs share sampled"):
-        compare([arm("A", member(questions(1, 1))), arm("B", member(questions(1, 1)))], mode="greedy")
+        compare_arms([arm("A", member(questions(1, 1))), arm("B", member(questions(1, 1)))], mode="greedy")
 
 
 def test_every_form_of_the_report_holds_the_same_figures(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-swee"]))
+    found = compare_arms(read_arms(swept, ["20260102-030400-swee"]))
     examples = read_examples(swept, found, 2)
     shown = rendered(comparison_view(found, examples, 1), width=160)
     assert found.verdicts[0] in " ".join(shown.split())
     figure = next(row for sheet in sheets(found).results for row in sheet.rows if row[0] == "at the end")[1]
     assert figure in shown and figure in markdown(found)
-    made = page(found, examples)
+    made = comparison_page(found, examples)
     assert unescape(made).count(found.verdicts[0]) == 1 and figure in made
     assert made.count('<details class="flip"') == len(examples) == 2
 
 
 def test_verdicts_come_first_and_what_the_arms_are_made_of_last(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
+    found = compare_arms(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
     examples = read_examples(swept, found, 9)
     shown = rendered(comparison_view(found, examples, 1), width=160)
-    for text in (" ".join(shown.split()), unescape(page(found, examples)), markdown(found)):
+    for text in (" ".join(shown.split()), unescape(comparison_page(found, examples)), markdown(found)):
         order = [found.verdicts[0], "at the end", "sampled tokens", "what differs", "20260102-030400-slow"]
         places = [text.rindex(words) for words in order]
         assert places == sorted(places)
 
 
 def test_figures_are_aligned_at_the_right(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
+    found = compare_arms(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
     lines = rendered(comparison_view(found), width=160).splitlines()
     start = next(place for place, line in enumerate(lines) if line.startswith("training"))
     rows = lines[start + 1 : start + 6]
     assert len({len(row) for row in rows}) == 1  # the last column ends at one place
-    assert '<td class="figure">' in page(found, ())
+    assert '<td class="figure">' in comparison_page(found, ())
     assert "| ---: |" in markdown(found)
 
 
 def test_arms_are_named_by_what_differs_between_them(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
+    found = compare_arms(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
     assert [arm.label for arm in found.arms] == ["learning_rate=0.0003", "learning_rate=3e-05"]
     title = "A learning_rate=0.0003 against B learning_rate=3e-05"
-    assert f"<title>{title}</title>" in page(found, ())
+    assert f"<title>{title}</title>" in comparison_page(found, ())
     assert rendered(comparison_view(found), width=160).startswith(title)
-    seeds = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030401-fast"]))
+    seeds = compare_arms(read_arms(swept, ["20260102-030400-fast", "20260102-030401-fast"]))
     assert [arm.label for arm in seeds.arms] == ["seed=0", "seed=1"]
 
 
@@ -659,7 +662,7 @@ def test_names_hold_a_tool_that_one_arm_lacks_and_versions_only_where_keys_do_no
 
 
 def test_flips_are_a_matrix_by_question_and_kind_with_the_first_turn_that_differs(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
+    found = compare_arms(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
     examples = read_examples(swept, found, 99)
     kinds = flip_matrix(found, examples)
     assert sum(len(one.rows) for one in kinds) == 30
@@ -670,7 +673,7 @@ def test_flips_are_a_matrix_by_question_and_kind_with_the_first_turn_that_differ
     flipped = [row for one in kinds for row in one.rows if row.flipped]
     assert {row.turns[1] for row in flipped} == {1}  # the one side calls a tool in its first turn, the other answers
     assert {row.turns[1] for one in kinds for row in one.rows if not row.flipped} == {None}
-    made = page(found, examples)
+    made = comparison_page(found, examples)
     assert made.count("●") + made.count("○") == 2 * 30 + 2  # and the legend
     assert f'href="#B-{flipped[0].task_id}"' in made and f'id="B-{flipped[0].task_id}"' in made
     shown = rendered(comparison_view(found, examples), width=160)
@@ -678,10 +681,10 @@ def test_flips_are_a_matrix_by_question_and_kind_with_the_first_turn_that_differ
 
 
 def test_the_page_shows_what_the_policies_saw_before_the_question(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
+    found = compare_arms(read_arms(swept, ["20260102-030400-fast", "20260102-030400-slow"]), at_ends=True)
     openings = dict.fromkeys("AB", lambda _: "Tools: search, calculator")
     examples = read_examples(swept, found, 1)
-    assert "Tools: search, calculator" in page(found, examples, openings)
+    assert "Tools: search, calculator" in comparison_page(found, examples, openings)
     assert rendered(comparison_view(found, examples, 1, openings), width=160).count("Tools: search, calculator") == 2
 
 
@@ -698,15 +701,15 @@ def test_curves_of_an_evaluation_have_a_band_over_questions_or_over_seeds(swept:
 
 
 def test_the_page_is_one_file_and_keeps_what_a_model_wrote_as_text(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-swee"]))
+    found = compare_arms(read_arms(swept, ["20260102-030400-swee"]))
     hostile = replace(found, verdicts=("</script><script>alert(1)</script>\x1b[31m",))
-    made = page(hostile, read_examples(swept, found, 2))
+    made = comparison_page(hostile, read_examples(swept, found, 2))
     assert "<script>alert" not in made
     assert not re.findall(r"""(?:src|href)=["'](?!#)|url\(|@import|https?://""", made)
 
 
 def test_csv_has_every_point_of_every_run(swept: Reader) -> None:
-    found = compare(read_arms(swept, ["20260102-030400-fast", "20260102-030401-fast"]))
+    found = compare_arms(read_arms(swept, ["20260102-030400-fast", "20260102-030401-fast"]))
     header, *rows = csv.reader(io.StringIO(csv_text(found.arms)))
     assert tuple(header) == HEADER
     counted = [row for row in rows if row[5] == "success"]
@@ -743,7 +746,7 @@ def test_metrics_of_terms_outcomes_and_stops_are_named_in_words() -> None:
         "stop/max_turns": 0.25,
     }
     arms = [arm(letter, member(questions(2, 2))) for letter in "AB"]
-    found = compare(arms)
+    found = compare_arms(arms)
     outcomes = tuple(replace(item, metrics=metrics) for item in found.outcomes)
     labels = [
         row[0]

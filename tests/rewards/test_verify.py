@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlf.apps.rewards.scoring import try_rewards
+from rlf.apps.rewards.scoring import try_reward_files
 from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
 from rlf.rewards import comparisons as rows_module
 from rlf.rewards.comparisons import NO_ROWS, read_expected
@@ -440,7 +440,7 @@ rewards:
 train: {algorithm: grpo}
 """
     )
-    trials = asyncio.run(try_rewards(load_rewards([spec])))
+    trials = asyncio.run(try_reward_files(load_rewards([spec])))
     assert [(trial.what, trial.value, trial.shortfalls) for trial in trials] == [
         ("tests[0]", 1.0, ()),
         ("tests[1]", 0.0, ()),

@@ -8,7 +8,7 @@ import pytest
 
 from rlf.apps.evaluate.branches import BranchPoint, play_branches
 from rlf.apps.evaluate.turn import explain_turn
-from rlf.apps.evaluate.why import explain
+from rlf.apps.evaluate.why import explain_turns
 from rlf.apps.web.trajectories import BranchLine, branch_charts, find_branches
 from rlf.core.errors import RlfError
 from rlf.lineage.records import BRANCH
@@ -48,7 +48,7 @@ def test_branches_keep_the_turns_and_are_found_beside_their_trajectory(project):
         assert one.scored.trajectory.num_prefix_turns == kept
 
 
-@pytest.mark.parametrize("explain", [partial(explain, num_samples=2), partial(explain_turn, num_samples=2)])
+@pytest.mark.parametrize("explain", [partial(explain_turns, num_samples=2), partial(explain_turn, num_samples=2)])
 def test_the_trajectories_of_an_agent_cannot_be_played_again(explain, tmp_path):
     plan = {"spec": {"rollout": {"agent": {"callable": "own:play"}}}}
     with open_store(tmp_path / "rlf.db") as store:

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 import pytest
 from typer.testing import CliRunner
 
-from rlf.apps.chat.session import Session, save
+from rlf.apps.chat.session import ChatSession, save
 from rlf.apps.chat.speakers import CallEnd, CallStart, Correction, TextPiece, visible_part
 from rlf.apps.serve.generation import _Choice as Choice
 from rlf.cli.main import app
@@ -44,7 +44,7 @@ def talking(name, files=(SEARCH,), runs=ROOT / "none", **keys):
     endpoint = keys.pop("endpoint", None)
     with (
         open_target(name, files, runs_folder=runs, endpoint=endpoint, needs_data=False) as target,
-        Session(target, shown.append, lambda level, text: None, **keys) as session,
+        ChatSession(target, shown.append, lambda level, text: None, **keys) as session,
     ):
         yield session, target, shown
 

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from typer.testing import CliRunner
 
-from rlf.apps.keep.forks import fork
+from rlf.apps.keep.forks import fork_checkpoint
 from rlf.apps.keep.salvage import salvage
 from rlf.apps.keep.verification import verify_folder
 from rlf.apps.share.export import export_model
@@ -293,7 +293,7 @@ def test_a_resume_continues_the_chain_and_what_it_repeats_is_as_it_wrote_it(stop
 
 
 def test_a_fork_names_the_link_of_its_parent_that_it_began_at(runs):
-    fork("latest@2", [], ["train.steps=4"], runs_folder=runs, view=Watch(), command=["rlf"])
+    fork_checkpoint("latest@2", [], ["train.steps=4"], runs_folder=runs, view=Watch(), command=["rlf"])
     assert verify_folder(runs).faults == ()
     with closing(sqlite3.connect(runs / "rlf.db", isolation_level=None)) as database:
         parent, head = database.execute(

@@ -20,7 +20,7 @@ from rlf.apps.evaluate import play
 from rlf.apps.evaluate import prepare as module
 from rlf.apps.evaluate.play import EvaluationProgress, Spool, SpoolEntry
 from rlf.apps.evaluate.prepare import EvaluationOptions
-from rlf.apps.evaluate.run import evaluate
+from rlf.apps.evaluate.run import try_targets
 from rlf.cli.main import app
 from rlf.core import RlfError, SpecError
 from rlf.core.redact import Redactor
@@ -44,7 +44,7 @@ FEW = ("eval.limit=4", "eval.greedy=false")
 def tried(runs, *names, asked=None, endpoint=None, shown=None):
     """The ids of finished evaluations."""
     keep = (lambda item: None) if shown is None else shown.append
-    done = evaluate(
+    done = try_targets(
         names, asked or EvaluationOptions(), endpoint=endpoint, runs_folder=runs, command=["rlf", "eval"], show=keep
     )
     assert done.status is RunStatus.FINISHED
@@ -214,13 +214,13 @@ def test_questions_without_answers_are_scored_by_the_rewards_that_need_none(trai
 
 
 def test_an_evaluation_is_no_run_that_was_trained(trained):
-    from rlf.apps.keep.forks import fork, reproduce
+    from rlf.apps.keep.forks import fork_checkpoint, reproduce
 
     runs, run_id = trained
     (found,) = tried(runs, run_id, asked=EvaluationOptions(overrides=FEW)).run_ids
     for use in (
         lambda: reproduce(found, live=False, runs_folder=runs, view=None, command=[]),
-        lambda: fork(found, [], [], runs_folder=runs, view=None, command=[]),
+        lambda: fork_checkpoint(found, [], [], runs_folder=runs, view=None, command=[]),
     ):
         with pytest.raises(RlfError, match=f"run {found}: is an evaluation of run {run_id}"):
             use()
@@ -327,7 +327,7 @@ def test_an_evaluation_of_which_nothing_could_be_scored_fails_and_is_continued(t
         result = CliRunner().invoke(app, [*command, "eval.greedy=false"])
         asked = EvaluationOptions(files=(SEARCH,), limit=2, overrides=("eval.greedy=false",))
         big = endpoint_of(url, "big")
-        again = evaluate([], asked, endpoint=big, runs_folder=runs, command=["rlf", "eval"], show=lambda item: None)
+        again = try_targets([], asked, endpoint=big, runs_folder=runs, command=["rlf", "eval"], show=lambda item: None)
         call = {"endpoint": url, "model": "big", "limit": 2, "runs_folder": runs}
         with pytest.raises(RlfError, match="the evaluation failed: 2 of 2 trajectories have no value"):
             rlf.evaluate([], SEARCH, {"eval.greedy": False}, **call)
@@ -354,7 +354,7 @@ def test_a_server_that_never_answers_is_waited_for_aloud_and_given_up(trained, m
     asked = EvaluationOptions(files=(SEARCH,), limit=64, max_concurrency=4, overrides=("eval.greedy=false",))
     with a_server(lambda _: (200, {"late": over.wait(20)})) as (url, bodies):
         big = endpoint_of(url, "big", timeout_s=0.2)
-        done = evaluate([], asked, endpoint=big, runs_folder=runs, command=["rlf", "eval"], show=shown.append)
+        done = try_targets([], asked, endpoint=big, runs_folder=runs, command=["rlf", "eval"], show=shown.append)
         over.set()
     assert done.status is RunStatus.FAILED and re.match(r"the first \d+ trajectories have no value", done.reason)
     assert "no answer within" in done.reason and "0.2 s (--timeout)" in done.reason and len(bodies) < 40
@@ -383,11 +383,11 @@ def test_an_evaluation_most_of_which_a_judge_broke_fails_with_its_words_and_is_c
     )
     again = {"runs_folder": runs, "command": ["rlf", "eval"], "show": lambda item: None}
     asked = EvaluationOptions(files=(spec,), limit=6, overrides=("eval.greedy=false", f"rollout.schedule={schedule}"))
-    stopped = evaluate(["builtin:tiny"], asked, **again)
+    stopped = try_targets(["builtin:tiny"], asked, **again)
     assert stopped.status is RunStatus.FAILED
     assert re.match(r"4 of 6 .* reward term 'good' broke 4 of them\. .*the judge is down", stopped.reason)
     assert metrics(runs, stopped.run_ids[0]) == {}, "no figures of the two that were scored"
-    done = evaluate(["builtin:tiny"], asked, **again)
+    done = try_targets(["builtin:tiny"], asked, **again)
     assert (done.status, done.run_ids) == (RunStatus.FINISHED, stopped.run_ids)
     assert metrics(runs, done.run_ids[0])["sampled"]["num_questions"] == 6
     num_asked = len((tmp_path / "calls").read_text())
@@ -453,7 +453,7 @@ def test_ctrl_c_keeps_what_is_over_and_the_same_call_continues(trained):
         if getattr(item, "num_done", 0) == 2:
             signal.raise_signal(signal.SIGINT)
 
-    done = evaluate([run_id], asked, runs_folder=runs, command=["rlf"], show=interrupt)
+    done = try_targets([run_id], asked, runs_folder=runs, command=["rlf"], show=interrupt)
     assert done.status is RunStatus.INTERRUPTED
     shown = []
     again = tried(runs, run_id, asked=asked, shown=shown)

@@ -214,7 +214,7 @@ def test_groups_that_were_not_played_are_no_forecast(tmp_path: Path) -> None:
 def test_a_forecast_that_ends_early_says_why_with_the_exit_code_of_its_end(
     status: RunStatus, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "evaluate", lambda *_, **__: EvaluationResults((), status, {}, "stopped by Ctrl-C"))
+    monkeypatch.setattr(module, "try_targets", lambda *_, **__: EvaluationResults((), status, {}, "stopped by Ctrl-C"))
     with pytest.raises(RunError, match="not played to their end: stopped by Ctrl-C") as end:
         forecast([SEARCH], SMALL, num_groups=2, runs_folder=tmp_path, command=["rlf"], show=lambda shown: None)
     assert end.value.exit_code == exit_code

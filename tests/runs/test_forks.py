@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from rlf.apps.keep.forks import fork
+from rlf.apps.keep.forks import fork_checkpoint
 from rlf.apps.share.export import export_model
 from rlf.cli import app
 from rlf.core import RlfError
@@ -66,7 +66,7 @@ def test_a_child_that_was_stopped_before_its_first_step_has_the_checkpoint_that_
             raise KeyboardInterrupt
 
     options = {"runs_folder": project / "runs", "command": ["rlf"]}
-    stopped = fork("latest", [], ["train.steps=2"], view=Watch(stop), **options)
+    stopped = fork_checkpoint("latest", [], ["train.steps=2"], view=Watch(stop), **options)
     with open_lineage(project / "runs") as store:
         (saved,) = Reader(store).checkpoints(stopped.run_id)
     assert (saved.step, find_file_damage(project / "runs" / stopped.run_id / "checkpoints/step-000001")) == (1, None)
@@ -93,7 +93,7 @@ def test_openrlhf_says_why_it_starts_from_no_checkpoint_and_what_to_do(tmp_path)
     with open_lineage(tmp_path, create=True) as store:
         start_run(store, run_record("r", engine="openrlhf", plan={"spec": {}}, folder=str(tmp_path / "r")))
     with pytest.raises(RlfError, match=r"DeepSpeed's shards .*rlf export RUN FOLDER --step N.*model.path=FOLDER"):
-        fork("r@1", [], [], runs_folder=tmp_path, view=Watch(), command=["rlf"])
+        fork_checkpoint("r@1", [], [], runs_folder=tmp_path, view=Watch(), command=["rlf"])
 
 
 @pytest.mark.parametrize("step", ["1", "newest"])

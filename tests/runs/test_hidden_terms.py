@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rlf.apps.rewards.scoring import try_rewards
+from rlf.apps.rewards.scoring import try_reward_files
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TrajectoryFilter
 from rlf.lineage.values import training_scores
@@ -133,5 +133,5 @@ def test_the_tests_of_a_hidden_term_are_run_whichever_tasks_it_is_asked_about(tm
     spec = tmp_path / "term.yaml"
     tests = "[{gold: Lyon, answer: Lyon, expect: 1}, {gold: Lyon, answer: Paris, expect: 0}]"
     spec.write_text(f"{{kind: rule, name: truth, rule: contains, hidden: true, every: 50, tests: {tests}}}")
-    trials = asyncio.run(try_rewards(load_rewards([spec])))
+    trials = asyncio.run(try_reward_files(load_rewards([spec])))
     assert trials and all(trial.ok for trial in trials)

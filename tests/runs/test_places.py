@@ -165,9 +165,9 @@ def test_a_refusal_names_both_ways_to_run_without_gpus(tmp_path, monkeypatch):
 
 
 def test_setup_ends_with_the_command_that_enters_it(inside, capsys):
-    from rlf.apps.rehearse.command import rehearse
+    from rlf.apps.rehearse.command import rehearse_command
 
-    rehearse(setup=True)
+    rehearse_command(setup=True)
     assert capsys.readouterr().out.splitlines()[-1] == f"{inside.command} run SPEC engine.kind=openrlhf"
     assert inside.command.is_file()
 

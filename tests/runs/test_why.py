@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from rlf.apps.evaluate import branches
 from rlf.apps.evaluate.branches import Branches, BranchPoint
 from rlf.apps.evaluate.orders import find_orders, order_words
-from rlf.apps.evaluate.turn import explain_turn, find_changes, rewrite
-from rlf.apps.evaluate.why import explain, find_worths
+from rlf.apps.evaluate.turn import explain_turn, find_turn_changes, rewrite
+from rlf.apps.evaluate.why import explain_turns, find_worths
 from rlf.chat.repair import stand_in
 from rlf.cli.main import app
 from rlf.core import RlfError
@@ -79,7 +79,7 @@ def test_an_explanation_has_each_turn_and_the_arithmetic_of_the_reward_and_names
     warned: list[str] = []
     monkeypatch.setattr(branches.logger, "warning", lambda text, *values: warned.append(text % values))
     run, trajectory, point = longest()
-    found = explain(point, 4, at=None, runs_folder=RUNS, command=["rlf"])
+    found = explain_turns(point, 4, at=None, runs_folder=RUNS, command=["rlf"])
     assert (found.of.run, found.num_samples, len(found.turns)) == (run, 4, len(trajectory.turns))
     assert found.reward == pytest.approx(sum(term.contribution for term in found.terms))
     assert found.reward in found.group and len(found.group) > 1
@@ -91,7 +91,9 @@ def test_an_explanation_has_each_turn_and_the_arithmetic_of_the_reward_and_names
     assert not warned
     with (project / "search.py").open("a") as code:
         code.write("# edited\n")
-    again = explain(point, 4, at=None, runs_folder=RUNS, command=["rlf"])  # `latest` is still the run that trained
+    again = explain_turns(
+        point, 4, at=None, runs_folder=RUNS, command=["rlf"]
+    )  # `latest` is still the run that trained
     assert [one.before for one in again.turns] == [one.before for one in found.turns]
     assert len(warned) == 1 and "search.py" in warned[0] and "changed since the run" in warned[0]
 
@@ -163,7 +165,7 @@ def test_a_turn_is_written_with_another_argument_as_its_format_reads_it_back(pro
 def test_parts_that_cannot_be_another_are_named(project: Path) -> None:
     _, trajectory, point = longest()
     lines: list[str] = []
-    changes = list(find_changes(trajectory, replace(point, turn=1), [], stand_in("hermes"), lines.append))
+    changes = list(find_turn_changes(trajectory, replace(point, turn=1), [], stand_in("hermes"), lines.append))
     assert [(one.part, one.instead) for one in changes if one.part == "turn"] == [("turn", "sampled again")]
     assert lines == ["result of search: no other call of search gave another"]
 
@@ -211,7 +213,7 @@ def test_the_page_of_a_trajectory_draws_what_was_played_from_its_turns(project: 
     from rlf.apps.web.settings import WebSettings
 
     run, trajectory, point = longest()
-    explain(point, 2, at=None, runs_folder=RUNS, command=["rlf"])
+    explain_turns(point, 2, at=None, runs_folder=RUNS, command=["rlf"])
     client = TestClient(create_app(WebSettings(project, RUNS)), base_url="http://127.0.0.1:8642")
     text = client.get(f"/runs/{run}/t/{point.phase}/{point.step}/{point.k}").text
     assert "Branches" in text and ('data-for="chance"' in text) is (len(trajectory.turns) > 1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlf.core import Place
 from rlf.spec import load_spec
 from rlf.spec.models import EvalSpec
-from rlf.spec.nodes import Node, find, plain
+from rlf.spec.nodes import Node, deepest_node, plain
 from rlf.spec.overrides import apply_override
 
 from .project import TOOL
@@ -79,6 +79,6 @@ def test_what_was_set_is_found_and_nothing_else_changes(keys, value):
     root = Node({"OTHER": Node(1, place, place, ("OTHER",), Path())}, place, place, (), Path())
     changed = apply_override(root, f"{'.'.join(keys)}={json.dumps(value)}", faults)
     assert not faults
-    node, depth = find(changed, keys)
+    node, depth = deepest_node(changed, keys)
     assert (depth, node.value, node.origin) == (len(keys), value, "override")
     assert plain(changed)["OTHER"] == 1 and set(changed.mapping) == {"OTHER", keys[0]}

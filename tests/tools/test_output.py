@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlf.core.images import read_header
+from rlf.core.images import read_image_header
 from rlf.core.redact import Redactor
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.kind import Limits
@@ -119,7 +119,7 @@ HEADERS = {
 
 @pytest.mark.parametrize(("data", "header"), HEADERS.values(), ids=HEADERS.keys())
 def test_a_header_says_type_and_size(data: bytes, header: tuple[str, int, int] | None) -> None:
-    assert read_header(data) == header
+    assert read_image_header(data) == header
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP"])
@@ -130,7 +130,7 @@ def test_headers_of_files_that_pillow_writes_are_read(kind: str) -> None:
     for lossless in (False, True):
         file = io.BytesIO()
         Image.new("RGB", (123, 45)).save(file, kind, lossless=lossless)
-        found = read_header(file.getvalue())
+        found = read_image_header(file.getvalue())
         assert found is not None
         assert (found.width, found.height, found.mime_type) == (123, 45, f"image/{kind.lower()}")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlf.core.text import clean, size_bytes
-from rlf.tools.results import ToolFailure, cut, to_output, to_text
+from rlf.tools.results import ToolFailure, cut_middle, to_output, to_text
 from rlf.types import Outcome
 
 WHAT = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
@@ -60,12 +60,12 @@ def test_50_megabytes_are_cut_to_head_and_tail(declare: Any, call_once: Any) -> 
 
 
 def test_a_text_within_the_budget_is_not_cut() -> None:
-    assert cut("x" * 100, 100) == "x" * 100
+    assert cut_middle("x" * 100, 100) == "x" * 100
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), min_size=101, max_size=400), st.integers(100, 300))
 def test_a_cut_text_fits_and_says_what_is_missing(text: str, max_chars: int) -> None:
-    short = cut(text, max_chars)
+    short = cut_middle(text, max_chars)
     assert len(short) <= max_chars
     assert (short != text) == (len(text) > max_chars)
     if short != text:
@@ -101,7 +101,7 @@ def test_any_json_value_gives_text_or_a_typed_failure(value: Any) -> None:
 @pytest.mark.parametrize("length", [1001, 3000, 4500, 9000])
 def test_a_cut_keeps_the_first_and_the_last_characters(length: int) -> None:
     text = "".join(chr(ord("a") + number % 26) for number in range(length))
-    head, _, rest = cut(text, 1000).partition("\n[... ")
+    head, _, rest = cut_middle(text, 1000).partition("\n[... ")
     number, _, tail = rest.partition(" characters left out ...]\n")
     assert text == head + text[len(head) : len(text) - len(tail)] + tail
     assert int(number) == len(text) - len(head) - len(tail)

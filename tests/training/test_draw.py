@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlf.training.draw import draw, keep_likely, likeliest, uniforms
+from rlf.training.draw import draw_tokens, keep_likely, likeliest, uniforms
 from rlf.types import Sampling
 
 LOGITS = torch.tensor([[0.0, 1.0, 2.0, 3.0]])
@@ -14,7 +14,7 @@ PROBS = LOGITS.softmax(-1)[0].tolist()
 
 def frequencies(sampling, count=4000):
     noise = torch.from_numpy(uniforms(5, count))
-    tokens, _ = draw(LOGITS.expand(count, 4), noise, sampling)
+    tokens, _ = draw_tokens(LOGITS.expand(count, 4), noise, sampling)
     return (torch.bincount(tokens, minlength=4) / count).tolist()
 
 
@@ -42,19 +42,19 @@ def test_min_p_drops_what_is_unlikely_beside_the_likeliest():
 
 
 def test_greedy_takes_the_likeliest_and_reports_its_logprob_at_temperature_one():
-    tokens, logprobs = draw(LOGITS, torch.tensor([0.0], dtype=torch.float64), Sampling(0.0))
+    tokens, logprobs = draw_tokens(LOGITS, torch.tensor([0.0], dtype=torch.float64), Sampling(0.0))
     assert tokens.tolist() == [3] and logprobs[0] == pytest.approx(math.log(PROBS[3]))
 
 
 def test_logprobs_are_at_the_temperature_and_before_truncation():
-    tokens, logprobs = draw(LOGITS, torch.tensor([0.5], dtype=torch.float64), Sampling(0.5, top_k=1))
+    tokens, logprobs = draw_tokens(LOGITS, torch.tensor([0.5], dtype=torch.float64), Sampling(0.5, top_k=1))
     assert tokens.tolist() == [3] and logprobs[0] == pytest.approx((LOGITS / 0.5).log_softmax(-1)[0, 3].item())
 
 
 @given(st.floats(0, 1, exclude_max=True), st.lists(st.floats(-30, 30), min_size=2, max_size=50))
 def test_any_uniform_number_gives_a_token_of_positive_probability(number, logits):
     logits_BV = torch.tensor([logits], dtype=torch.float32)
-    tokens, logprobs = draw(logits_BV, torch.tensor([number], dtype=torch.float64), Sampling(top_p=0.9))
+    tokens, logprobs = draw_tokens(logits_BV, torch.tensor([number], dtype=torch.float64), Sampling(top_p=0.9))
     assert 0 <= tokens[0] < len(logits) and logprobs[0] > -math.inf
 
 
@@ -65,7 +65,7 @@ def test_a_longer_stream_of_noise_starts_with_the_shorter_one():
 def test_each_draw_inverts_the_cumulative_distribution():
     # cumulative .25 .5 .75 1: a number at a step is the next token's
     numbers = torch.tensor([0.0, 0.2499, 0.25, 0.5, 0.7501, 1.0], dtype=torch.float64)
-    tokens, _ = draw(torch.zeros(6, 4), numbers, Sampling())
+    tokens, _ = draw_tokens(torch.zeros(6, 4), numbers, Sampling())
     assert tokens.tolist() == [0, 0, 1, 2, 3, 3]
 
 
@@ -100,5 +100,5 @@ def test_rows_that_share_logits_draw_what_each_draws_from_its_own(sampling):
     shared_DV = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
     source_B = torch.tensor([2, 0, 0, 1, 2, 2])
     noise = torch.from_numpy(uniforms(5, len(source_B)))
-    found = draw(shared_DV, noise, sampling, source_B)
-    torch.testing.assert_close(found, draw(shared_DV[source_B], noise, sampling), rtol=0, atol=0)
+    found = draw_tokens(shared_DV, noise, sampling, source_B)
+    torch.testing.assert_close(found, draw_tokens(shared_DV[source_B], noise, sampling), rtol=0, atol=0)

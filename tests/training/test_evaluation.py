@@ -105,7 +105,9 @@ def test_an_evaluation_in_which_a_tool_was_down_names_it_and_the_number(monkeypa
     spec = EvalSpec.model_validate({"greedy": False})
     tasks = [Task(name, ()) for name in "abcd"][: 2 + num_broken]
     outages = Outages(0, lambda *words: None)
-    evaluating = evaluation.evaluate(None, harness(), tasks, spec, seed=0, step=4, emit=events.append, outages=outages)
+    evaluating = evaluation.evaluate_policy(
+        None, harness(), tasks, spec, seed=0, step=4, emit=events.append, outages=outages
+    )
     success = asyncio.run(evaluating)
     notices = [event for event in events if isinstance(event, Notice)]
     assert success == 2 / (2 + num_broken), "models are chosen as if the questions without a value had failed"
@@ -136,7 +138,7 @@ def test_both_modes_of_a_question_are_played_side_by_side_unless_each_stands_for
     monkeypatch.setattr(evaluation, "collect", collect)
     tasks = [Task(id=name, messages=()) for name in "ab"]
     outages = Outages(0, lambda *words: None)
-    evaluating = evaluation.evaluate(
+    evaluating = evaluation.evaluate_policy(
         None, harness(*terms), tasks, EvalSpec(), seed=0, step=4, emit=events.append, outages=outages, max_usd=max_usd
     )
     assert asyncio.run(evaluating) == 0.0

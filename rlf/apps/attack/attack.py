@@ -16,14 +16,14 @@ from rlf.apps.attack.findings import (
     ShapeResult,
     Standard,
     attempt_of,
-    find_causes,
+    find_reward_faults,
     mean,
     noise_finding,
     scale_of,
     scale_of_ranges,
 )
 from rlf.apps.attack.reading import HOLE, Arc, LineWatch, read_terms
-from rlf.apps.attack.search import Candidate, Search, read_forms, read_shapes
+from rlf.apps.attack.search import Candidate, Search, read_forms, reward_shapes
 from rlf.apps.attack.shapes import (
     ADVERSARIES,
     FORMS,
@@ -234,7 +234,7 @@ async def attack_reward(
     standard = Standard(gold, twin) if gold is not None and twin is not None else None
     shortest = sorted(searched, key=lambda each: each.num_tokens)
     suspects = [*attempts, *([twin] if twin is not None else []), *shortest]
-    findings = find_causes(standard, suspects, share, reward.terms, step)
+    findings = find_reward_faults(standard, suspects, share, reward.terms, step)
     findings = [replace(each, lines=assault.lines_of(each.attempt)) for each in findings] + noise
     tools = world.tools_played
     return Attack(
@@ -346,7 +346,7 @@ class _Assault:
     async def search(self, attempts: Sequence[ShapeResult], texts: Sequence[str], seconds: float) -> list[ShapeResult]:
         """Tries what the reward says of itself, then combinations for some seconds; the best is made short."""
         read = [(Shape(parts=(Words(text, "what the model wrote"),)), HackCause.WORDING) for text in texts]
-        read += read_shapes(self._reading)
+        read += reward_shapes(self._reading)
         if not self.searches:
             return await self._try_shapes([each for each in read if each[1] is HackCause.WORDING][:_MAX_JUDGED])
         found = await self._try_shapes(read)

@@ -301,7 +301,7 @@ class Standard:
         return best if best is not None and gains[best] > EPSILON else None
 
 
-def find_causes(
+def find_reward_faults(
     standard: Standard | None, attempts: Sequence[ShapeResult], share: float, terms: Sequence[Term], step: int
 ) -> list[HackFinding]:
     """The faults of each term that pays for what is not skill, each by the simplest behaviour that shows it.

@@ -283,7 +283,7 @@ def matching(pattern: str, variant: int = 0) -> str | None:
     return text if text is not None and _is_matched(pattern, text) else None
 
 
-def templates(pattern: str, variant: int = 1) -> Iterator[str]:
+def templates_of(pattern: str, variant: int = 1) -> Iterator[str]:
     """Texts that the pattern matches with `HOLE` in place of each group, and of each part that may hold anything."""
     tree = _parse(pattern)
     for hole in range(16 if tree is not None else 0):

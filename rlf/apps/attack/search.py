@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from rlf.apps.attack.findings import ShapeResult
-from rlf.apps.attack.reading import HOLE, RewardReading, all_texts, matching, templates
+from rlf.apps.attack.reading import HOLE, RewardReading, all_texts, matching, templates_of
 from rlf.apps.attack.shapes import (
     MAX_CALLING_TURNS,
     MAX_CALLS,
@@ -64,7 +64,7 @@ Candidate = tuple[Shape, HackCause]
 def read_forms(reading: RewardReading) -> list[str]:
     """Wrappings of an answer by the patterns, tags, labels and keys that a reward names."""
     forms = [*reading.forms, *_USUAL_FORMS]
-    forms += [form for pattern in reading.patterns for variant in (1, 0) for form in templates(pattern, variant)]
+    forms += [form for pattern in reading.patterns for variant in (1, 0) for form in templates_of(pattern, variant)]
     tags = list(dict.fromkeys(tag for word in reading.words for tag in re.findall(r"<(\w[\w-]*)>", word)))
     for names in (tags[:_MAX_NAMES], reading.names[:_MAX_NAMES]):
         forms += [f"<{name}>{HOLE}</{name}>" for name in names]
@@ -99,7 +99,7 @@ def _in_object(names: Sequence[str], hole: str, filler: str | int) -> str:
 # Behaviours without skill that a reward's own words suggest.
 
 
-def read_shapes(reading: RewardReading) -> list[Candidate]:
+def reward_shapes(reading: RewardReading) -> list[Candidate]:
     """Each of the reward's words by itself, repeated, with others and in forms; then the texts of the corpora."""
     words = [Words(text, place) for text, place in reading.words.items()][:_MAX_WORDS]
     drawn = [sample for pattern, place in reading.patterns.items() for sample in _list_samples(pattern, place)]
@@ -126,7 +126,7 @@ def read_shapes(reading: RewardReading) -> list[Candidate]:
 def _list_samples(pattern: str, place: str) -> list[Words]:
     """Texts that a pattern matches, short and long, and with numbers and words where it leaves a place open."""
     texts = [text for variant in range(_VARIANTS) if (text := matching(pattern, variant))]
-    for form in dict.fromkeys(templates(pattern)):
+    for form in dict.fromkeys(templates_of(pattern)):
         texts += [form.replace(HOLE, filled) for filled in _FILLED]
     return [Words(text, f"{place}: {pattern!r}") for text in dict.fromkeys(texts) if text.strip()]
 
@@ -135,7 +135,7 @@ def _repeat_samples(reading: RewardReading) -> Iterator[Shape]:
     """Different texts of one pattern, one after the other."""
     for pattern, place in reading.patterns.items():
         texts = [text for variant in range(4, 24) if (text := matching(pattern, variant))]
-        forms = list(dict.fromkeys(templates(pattern)))[:2]
+        forms = list(dict.fromkeys(templates_of(pattern)))[:2]
         texts += [form.replace(HOLE, str(number)) for form in forms for number in range(1, 13)]
         parts = tuple(Words(text, f"{place}: {pattern!r}") for text in dict.fromkeys(texts) if text.strip())
         if parts:

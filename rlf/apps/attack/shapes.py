@@ -236,10 +236,10 @@ class Shape:
         found = (each.text if isinstance(each, Words) else text_by_part.get(each, "") for each in self.parts)
         texts = [text for text in found if text]
         texts = [item for text in texts for item in text.split(", ")] if self.is_spread else [self.joint.join(texts)]
-        return self.joint.join([wrap(self.form, text) for text in texts if text] * self.num_times)
+        return self.joint.join([wrap_text(self.form, text) for text in texts if text] * self.num_times)
 
 
-def wrap(form: str, text: str) -> str:
+def wrap_text(form: str, text: str) -> str:
     """A form with a text in place of each hole; in quotes of JSON as JSON has it."""
     if form.startswith(("{", "[")):
         form = form.replace(f'"{HOLE}"', json.dumps(text, ensure_ascii=False))

@@ -23,7 +23,7 @@ _LIST, _ROBUST = "list", "robust"
 _SHOWN_EVERY_S = 10.0
 
 
-def bench(
+def bench_command(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
@@ -66,11 +66,11 @@ def bench(
     what is here, what to install and which data to bring; `rlf bench robust` tries a run's own tasks under disturbed
     tools.
     """
-    from rlf.apps.bench.run import TrialOptions, list_benchmarks, make_benchmark, write_benchmark
+    from rlf.apps.bench.run import TrialOptions, known_benchmarks, make_benchmark, write_benchmark
 
     name, *others = arguments or [_LIST]
     if name == _LIST:
-        lines = list_benchmarks()
+        lines = known_benchmarks()
         print_result("bench", lines, as_json, lambda: _show_list(lines))
         return
     given = {"categories": categories, "format": form, "domain": domain, "split": split, "data": data}
@@ -115,10 +115,9 @@ def _try_benchmark(
     html: Path | None,
     as_json: bool,
 ) -> None:
-    from rlf.apps.bench.run import about_of, page_of, table_of
-    from rlf.apps.bench.run import bench as run_bench
+    from rlf.apps.bench.run import about_of, bench, page_of, table_of
 
-    result = run_bench(made, targets, asked, overrides)
+    result = bench(made, targets, asked, overrides)
     if html is not None:
         write_page(html, page_of(made.benchmark, about_of(made), *table_of(result)))
     runs = [(one.run_id, one.mode) for one in result.models]
@@ -129,7 +128,7 @@ def _try_benchmark(
 def _try_robust(
     targets: list[str], overrides: list[str], classes: str | None, asked: TrialOptions, html: Path | None, as_json: bool
 ) -> None:
-    from rlf.apps.bench.robust import robust, table_of
+    from rlf.apps.bench.robust import robust, robust_table
     from rlf.apps.bench.run import page_of
 
     files = [Path(one) for one in targets if one.endswith((".yaml", ".yml"))]
@@ -138,9 +137,9 @@ def _try_robust(
         raise RlfError("bench robust: expected a model. Write e.g. `rlf bench robust latest`.")
     rows = robust(models, files, overrides, classes, asked)
     if html is not None:
-        write_page(html, page_of("robust", "success by class of disturbance", *table_of(rows)))
+        write_page(html, page_of("robust", "success by class of disturbance", *robust_table(rows)))
     runs = [(one.run_id, one.mode) for one in rows if one.run_id]
-    print_result("bench", rows, as_json, lambda: _show_table(*table_of(rows), "", runs, asked.runs_folder))
+    print_result("bench", rows, as_json, lambda: _show_table(*robust_table(rows), "", runs, asked.runs_folder))
 
 
 class _Progress:
@@ -164,23 +163,23 @@ class _Progress:
 
 
 def _show_list(lines: list[BenchmarkLine]) -> RenderableType:
-    from rlf.reports.sheets import plain_table
+    from rlf.reports.sheets import text_table
 
     heads = ("benchmark", "what it measures", "licence", "here", "options", "to do")
     cells = [
         (line.name, line.title, line.licence, line.installed or "-", ", ".join(line.options), line.needs or "-")
         for line in lines
     ]
-    return plain_table(heads, cells, left=heads)
+    return text_table(heads, cells, left=heads)
 
 
 def _show_table(
     heads: list[str], rows: list[list[str]], about: str, runs: list[tuple[str, str]], runs_folder: Path
 ) -> None:
-    from rlf.reports.sheets import plain_table
+    from rlf.reports.sheets import text_table
 
     console = stdout_console()
-    console.print(plain_table(heads, rows, left=heads[:1]), crop=False)
+    console.print(text_table(heads, rows, left=heads[:1]), crop=False)
     if about:
         console.print(about, soft_wrap=True)
     for run_id, mode in runs:

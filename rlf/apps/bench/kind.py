@@ -96,7 +96,7 @@ def print_rows(kind: type[Benchmark]) -> None:
         sys.exit(USER_FAULT)
 
 
-def read_file(file: Path) -> list[dict[str, Any]]:
+def read_row_file(file: Path) -> list[dict[str, Any]]:
     """The rows of a .jsonl file, or of a .json file that is a list. Raises RlfError for a file without such."""
     try:
         text = file.read_text(encoding="utf-8")

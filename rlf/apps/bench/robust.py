@@ -102,7 +102,7 @@ def _compare(target: str, rows: Mapping[str, EvaluationRow], runs_folder: Path) 
     return found
 
 
-def table_of(rows: Sequence[RobustRow]) -> tuple[list[str], list[list[str]]]:
+def robust_table(rows: Sequence[RobustRow]) -> tuple[list[str], list[list[str]]]:
     """Heads and cells of the table: a line for each model and disturbance."""
     heads = ["model", "disturbance", "success (95 %)", "beside undisturbed", "tasks", "broken", "calls", "US$"]
     return heads, [_cells_of(row) for row in rows]

@@ -92,7 +92,7 @@ class BenchmarkResult(Jsonable):
     models: tuple[ModelScore, ...]
 
 
-def list_benchmarks() -> list[BenchmarkLine]:
+def known_benchmarks() -> list[BenchmarkLine]:
     """Every benchmark, shipped or of an installed package."""
     lines = []
     for name in BENCHMARKS.names():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST_REASONS = 8
 
 
-def build_env(
+def build_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Build file, e.g. specs/builds/towns.yaml.")],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE...]", help="Overrides such as `build.count=100`.")
@@ -75,7 +75,7 @@ def _print_line(line: str, done: int, total: int) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def prove_world(folder: Path, as_json: bool) -> None:
+def prove_built_world(folder: Path, as_json: bool) -> None:
     """Proves each task of a built world again, as its files are; exit code 3 where one does not hold."""
     from rlf.apps.build.prove import prove_folder
 
@@ -92,7 +92,7 @@ def prove_world(folder: Path, as_json: bool) -> None:
         raise CheckError(f"{folder}: {failed}. Correct their files, or build the folder again.")
 
 
-def show_world(files: list[Path], overrides: list[str], task: int | None, as_json: bool) -> None:
+def show_built_world(files: list[Path], overrides: list[str], task: int | None, as_json: bool) -> None:
     """Shows a built world's certificate, or one of its tasks."""
     from rlf.apps.build import build
 

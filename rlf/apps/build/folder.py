@@ -197,7 +197,7 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
             raise RlfError(f"{out}: every task was dropped: {reasons}. Correct the build file, or build with --fresh.")
         _write_world(out, settings, [_read_saved(work, name) for name in maker.names])
     certificate = tally.certificate(settings, hash_files(out))
-    write_json(out / CERTIFICATE, certificate.to_json())
+    write_json_file(out / CERTIFICATE, certificate.to_json())
     for finished in (out / WORK / PARTS).iterdir():  # earlier settings' among them
         shutil.rmtree(finished)
     return certificate
@@ -208,7 +208,7 @@ def _iterate_parts(maker: Maker, work: Path, register: Register) -> Iterator[Bui
     for name in maker.names:
         path = work / f"{name}.json"
         if not path.is_file():
-            write_json(path, register.admitted(maker.make(name)).to_json())
+            write_json_file(path, register.admitted(maker.make(name)).to_json())
         part = _read_saved(work, name)
         register.add(part)
         yield part
@@ -300,7 +300,7 @@ def hash_files(out: Path) -> dict[str, str]:
     return {path.relative_to(out).as_posix(): hash_path(path) for path in (*here, *tools)}
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json_file(path: Path, value: Any) -> None:
     """Writes a JSON value as a whole."""
     write_file(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlf.apps.build.folder import CERTIFICATE, DATABASE, SPEC, SPLITS, read_world, write_file, write_json
+from rlf.apps.build.folder import CERTIFICATE, DATABASE, SPEC, SPLITS, read_world, write_file, write_json_file
 from rlf.apps.build.task import BuildTask
 from rlf.apps.build.workshop import CODE
 from rlf.core import RlfError, hash_path
@@ -59,7 +59,7 @@ def write_ftrl(folder: Path) -> Iterator[Path]:
             write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
             files[path.name] = hash_path(path)
             yield path
-    write_json(folder / "ftrl" / CERTIFICATE, replace(certificate, files=files).to_json())
+    write_json_file(folder / "ftrl" / CERTIFICATE, replace(certificate, files=files).to_json())
     spec = _make_spec(load_document((folder / SPEC).read_text(encoding="utf-8")))
     (folder / "ftrl" / SPEC).write_text(dump_yaml(spec), encoding="utf-8")
 

@@ -28,7 +28,7 @@ from rlf.apps.build.task import (
     Scenario,
     check_calls,
     policy_scores,
-    prove,
+    prove_task,
 )
 from rlf.core import RunError
 from rlf.core.leaks import SearchedText
@@ -36,7 +36,7 @@ from rlf.core.readings import compile_schema
 from rlf.rewards.normalization import normalize
 from rlf.rewards.values import Finding, ValueKey, text_keys, value_key
 from rlf.sandbox import Execution, RemoteSandbox, Sandbox, SandboxOutcome, SandboxSpec
-from rlf.tools.kinds.source import call_text, evaluate, returned_value
+from rlf.tools.kinds.source import call_text, returned_value, run_call
 from rlf.tools.results import to_text
 
 
@@ -242,7 +242,7 @@ class Stages:
             other_data = _swap_values(deployed.data, None)
         swapped = source_of(other_data, deployed.code)
         for call in deployed.calls:
-            arguments = filled(call.arguments, draft)
+            arguments = fill_arguments(call.arguments, draft)
             gold = draft.steps[call.step].answer
             shown = f"{document.name}(**{json.dumps(arguments, ensure_ascii=False)})"
             execution = await self._call_function(source, document.name, arguments)
@@ -266,7 +266,7 @@ class Stages:
         return await self._evaluate(source, call_text(function, arguments))
 
     async def _evaluate(self, source: str, expression: str) -> Execution:
-        execution = await evaluate(self._sandbox, source, expression, self.contained.limits)
+        execution = await run_call(self._sandbox, source, expression, self.contained.limits)
         if execution.outcome is SandboxOutcome.INFRA:
             raise RunError(f"the sandbox failed: {execution.error}. Run the build again: it continues.")
         return execution
@@ -288,7 +288,7 @@ _REASONS = {
 }
 
 
-def filled(arguments: Mapping[str, Any], draft: Draft) -> dict[str, Any]:
+def fill_arguments(arguments: Mapping[str, Any], draft: Draft) -> dict[str, Any]:
     """A draft's arguments with the answers of earlier sub-questions."""
     step = CallStep("", "", arguments, "", needs=tuple(range(len(draft.steps))))
     return dict(step.filled([step.answer for step in draft.steps]))
@@ -305,7 +305,7 @@ def _check_draft_calls(deployed: Deployed, document: Document, numbers: Sequence
         references = [leaf[REFERENCE] for _, leaf in list_leaves(call.arguments) if isinstance(leaf, Mapping)]
         if set(references) != set(step.needs):
             raise ValueError(f'the call of {call.step} must take {list(step.needs)} as {{"$step": n}}, and no others')
-        if not validator.is_valid(filled(call.arguments, draft)):
+        if not validator.is_valid(fill_arguments(call.arguments, draft)):
             raise ValueError(f"the arguments of the call of {call.step} break the tool's schema")
         check_arguments(SearchedText(draft.question), call.arguments, known)
     if f"def {document.name}(" not in deployed.code:
@@ -429,7 +429,7 @@ class LlmMaker:
         split, world = self._splits[number], self.names[number]
         task = replace(draft.task, id=f"{split}-{world}", split=split, world=world, tools=tuple(tools))
         documents = [json.dumps(function.document.model_dump(), ensure_ascii=False) for function in draft.functions]
-        gold = prove(task, bench, SearchedText("\n".join(documents)))
+        gold = prove_task(task, bench, SearchedText("\n".join(documents)))
 
         def attempts(tool: str, name: str) -> list[Finding]:
             return [bench.call(tool, arguments) for arguments in fill_schema(by_name[tool].document.parameters, name)]

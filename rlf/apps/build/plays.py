@@ -15,7 +15,7 @@ from rlf.apps.build.task import BuildTask, ProofFailure
 from rlf.core import RunError
 from rlf.core.yaml_text import load_document
 from rlf.sandbox import RemoteSandbox, Sandbox, SandboxLimits, SandboxOutcome
-from rlf.tools.kinds.source import evaluate, returned_value
+from rlf.tools.kinds.source import returned_value, run_call
 from rlf.tools.results import to_text
 
 _CALLS_IN_TIME = 100
@@ -57,7 +57,7 @@ class SandboxPlays:
         before = "" if moment is None else f"{_frozen_source()}\nfreeze(*{moment!r})\n"
         asked = [(tool, dict(arguments)) for arguments in given]
         wall_s = self._limits.wall_s * (1 + len(given) // _CALLS_IN_TIME)
-        execution = await evaluate(
+        execution = await run_call(
             self._sandbox,
             f"{before}{self._sources[tool]}{_TRY}",
             f"_try_calls({asked!r})",

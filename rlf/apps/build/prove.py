@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlf.apps.build.calls import BuiltTools, gold_calls
-from rlf.apps.build.folder import BUILD, CERTIFICATE, SPLITS, BuildCertificate, hash_files, read_world, write_json
+from rlf.apps.build.folder import BUILD, CERTIFICATE, SPLITS, BuildCertificate, hash_files, read_world, write_json_file
 from rlf.apps.build.probe import check_arguments, check_code, check_distractor, check_tool, check_ways
-from rlf.apps.build.task import BuildTask, ProofBench, ProofFailure, prove
+from rlf.apps.build.task import BuildTask, ProofBench, ProofFailure, prove_task
 from rlf.core import RlfError
 from rlf.core.leaks import SearchedText
 from rlf.core.plain_json import Jsonable
@@ -67,7 +67,7 @@ def prove_folder(folder: Path, tell: Callable[[int, int], None]) -> FolderProof:
     if edited and not faults:
         again = tuple(sorted({*certificate.proven_again, *edited}))
         certificate = replace(certificate, files=files, proven_again=again)
-        write_json(folder / CERTIFICATE, certificate.to_json())
+        write_json_file(folder / CERTIFICATE, certificate.to_json())
     return FolderProof(folder, len(tasks), edited, tuple(faults), certificate)
 
 
@@ -129,7 +129,7 @@ async def _prove_task(task: BuildTask, tools: BuiltTools) -> None:
         return result.text
 
     documents = (json.dumps([one.name, one.description, one.schema], ensure_ascii=False) for one in known.values())
-    prove(task, ProofBench(invoke), SearchedText("\n".join(documents)))
+    prove_task(task, ProofBench(invoke), SearchedText("\n".join(documents)))
     needed = dict.fromkeys(step.tool for step in task.steps)
     for name in () if tools.keeps_state else needed:
         own, hidden = [each for each in calls if each.tool == name], [e.gold for e in calls if e.tool != name]

@@ -209,7 +209,7 @@ class ProofBench:
         return found
 
 
-def score(findings: Sequence[Finding], golds: Golds, total: int) -> Solved:
+def score_calls(findings: Sequence[Finding], golds: Golds, total: int) -> Solved:
     """Scores of calls."""
     return Solved(count_solved(findings, golds), len(findings), total)
 
@@ -236,7 +236,7 @@ def answer_of(task: BuildTask, values: Sequence[Value]) -> str:
     return task.join.of([values[end] for end in task.ends])
 
 
-def prove(task: BuildTask, bench: ProofBench, documents: SearchedText) -> Solved:
+def prove_task(task: BuildTask, bench: ProofBench, documents: SearchedText) -> Solved:
     """Checks a task by every test but the twin; returns the score of its gold calls.
 
     Args:
@@ -247,7 +247,7 @@ def prove(task: BuildTask, bench: ProofBench, documents: SearchedText) -> Solved
     """
     total = len(task.steps)
     findings = play_gold(task, bench)
-    found = score(findings, keyed_golds(task.unsolved_set), total)
+    found = score_calls(findings, keyed_golds(task.unsolved_set), total)
     if found != Solved(total, total, total):
         raise ProofFailure("gold: its calls do not solve all sub-questions")
     values = [step.gold for step in task.steps]
@@ -314,7 +314,7 @@ def policy_scores(task: BuildTask, gold: Solved, attempts: Attempts, rng: random
     everything = [found for name in task.names for tool in task.tools for found in attempts(tool, name)]
     golds, total = keyed_golds(task.unsolved_set), len(task.steps)
     drawn = rng.choices(everything, k=total) if everything else []
-    return [gold, *(score(findings, golds, total) for findings in ((), drawn, everything))]
+    return [gold, *(score_calls(findings, golds, total) for findings in ((), drawn, everything))]
 
 
 class Figures:

@@ -29,7 +29,7 @@ from rlf.apps.build.task import (
     Scenario,
     check_twin,
     policy_scores,
-    prove,
+    prove_task,
 )
 from rlf.apps.build.toolkit import Function, Toolkit
 from rlf.apps.build.worlds import Calls, FactGraph, Facts, Paths, make_world, open_database, sample_graph, to_sql
@@ -175,7 +175,7 @@ class Workshop:
     def _prove_task(self, task: BuildTask, graph: FactGraph, change: WorldChange | None) -> Solved:
         """Scores the gold calls, made in tables of their own where one of them changes some. Raises Unproven."""
         if change is None:
-            return prove(task, self._bench, self._documents)
+            return prove_task(task, self._bench, self._documents)
         if self._answer_by(graph, None, self._world.facts) == task.answer:
             raise ProofFailure("change: the answer is the same without it")
         (seed,) = self._connections
@@ -183,7 +183,7 @@ class Workshop:
             seed.backup(own)
             self._connections[:] = [own]
             try:
-                return prove(task, ProofBench(self._bench.invoke), self._documents)
+                return prove_task(task, ProofBench(self._bench.invoke), self._documents)
             finally:
                 self._connections[:] = [seed]
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from rlf.apps.chaos.faults import FAULTS, Fault, end_marks, prepare
+from rlf.apps.chaos.faults import FAULTS, Hazard, end_marks, prepare_fault
 from rlf.core.errors import RlfError
 from rlf.core.files import scratch
 from rlf.core.identity import hash_json
@@ -51,7 +51,7 @@ _WHEN = (0.5, 0.2, 0.9)
 """When a stop strikes, as shares of the time that a step's rollouts take: the next one where it cut nothing off."""
 
 
-class Verdict(StrEnum):
+class Survival(StrEnum):
     """How a run got through a fault."""
 
     SURVIVED = "survived"
@@ -70,7 +70,7 @@ class Ordeal:
 
     fault: str
     what: str
-    verdict: Verdict
+    verdict: Survival
     run_id: str | None
     exit_code: int | None
     """Of the run under the fault, negative for a signal; None where it hung and was ended."""
@@ -101,7 +101,7 @@ class Chaos(Jsonable):
     @property
     def holds(self) -> bool:
         """Whether nothing was lost."""
-        return all(one.verdict is not Verdict.LOST for one in self.ordeals)
+        return all(one.verdict is not Survival.LOST for one in self.ordeals)
 
     @property
     def certificate(self) -> str:
@@ -153,11 +153,11 @@ def chaos(
         is_exact = record.host["device"] == "cpu" and plan.spec.rollout.schedule is not Schedule.CLOCK
         original = plain.run_id if is_exact else None
 
-        def attempt(faults: Sequence[Fault]) -> Ordeal:
+        def attempt(faults: Sequence[Hazard]) -> Ordeal:
             most_s = max(limit_s, _HANGS_S) if any(fault.name == "service hangs" for fault in faults) else limit_s
             for share in _WHEN:
                 found = _try(faults, command, runs, most_s, original, share * plain.rollouts_s)
-                if found.num_cut != 0 or found.verdict is Verdict.LOST:
+                if found.num_cut != 0 or found.verdict is Survival.LOST:
                     break
             note(f"{found.fault}: {found.verdict}" + (f" ({found.why})" if found.why else ""))
             return found
@@ -165,7 +165,7 @@ def chaos(
         faults = [known[name] for name in dict.fromkeys(only or known)]
         found = list(_minimise(faults, attempt)) if minimise else [attempt([fault]) for fault in faults]
         if broken := _verify(runs):
-            found.append(Ordeal("all", "what the lineage holds", Verdict.LOST, None, None, "", None, (broken,)))
+            found.append(Ordeal("all", "what the lineage holds", Survival.LOST, None, None, "", None, (broken,)))
         elif not only:
             found.append(_damage(runs, folder / "damaged", plain.run_id))
             note(f"{found[-1].fault}: {found[-1].verdict}")
@@ -174,17 +174,17 @@ def chaos(
     return Chaos(plan.spec.name, NUM_STEPS, record.plan_hash, record.code_version, tuple(found))
 
 
-def _minimise(faults: Sequence[Fault], attempt: Callable[[Sequence[Fault]], Ordeal]) -> Iterator[Ordeal]:
+def _minimise(faults: Sequence[Hazard], attempt: Callable[[Sequence[Hazard]], Ordeal]) -> Iterator[Ordeal]:
     """The run under all faults, and where it is lost the one under the fewest of them that is."""
     # What ends the process comes first in the table, and last here: nothing else would strike.
     kept = list(reversed(faults))
     whole = least = attempt(kept)
     yield whole
-    if whole.verdict is not Verdict.LOST:
+    if whole.verdict is not Survival.LOST:
         return
     for fault in faults:
         rest = [one for one in kept if one is not fault]
-        if rest and (found := attempt(rest)).verdict is Verdict.LOST:
+        if rest and (found := attempt(rest)).verdict is Survival.LOST:
             kept, least = rest, found
     if least is not whole:
         yield least
@@ -313,7 +313,7 @@ def _marked(mark: str) -> Iterator[int]:
 
 
 def _try(
-    faults: Sequence[Fault], command: Sequence[str], runs: Path, limit_s: float, original: str | None, wait_s: float
+    faults: Sequence[Hazard], command: Sequence[str], runs: Path, limit_s: float, original: str | None, wait_s: float
 ) -> Ordeal:
     """The run under faults, and what it left.
 
@@ -325,7 +325,7 @@ def _try(
     overrides = [change for fault in faults for change in fault.overrides]
     broken = list[str]()
     original = None if any(fault.changes_numbers for fault in faults) else original
-    with _Process([*command, *overrides], runs, prepare(runs.parent)) as process:
+    with _Process([*command, *overrides], runs, prepare_fault(runs.parent)) as process:
         is_early = all(fault.early for fault in faults)
         (process.begun if is_early else process.kept).wait(limit_s)
         why = "" if process.has_checkpoint or is_early else _OVER
@@ -348,7 +348,7 @@ def _try(
             broken.append(f"it hung: not over after {limit_s:.0f} s")
         broken += process.end_left()
     if run_id is None:
-        return Ordeal(name, what, Verdict.LOST, None, code, said, None, ("no run began",))
+        return Ordeal(name, what, Survival.LOST, None, code, said, None, ("no run began",))
     if code != 0:
         with _Process(["resume", run_id], runs, {}) as again:
             if (end := again.wait(limit_s)) != 0:
@@ -362,9 +362,9 @@ def _try(
             is_equal = not any(node.kind in ("step", "evaluation") for node in changed)
     if is_equal is False:
         broken.append("its numbers are not those of the run without a fault")
-    verdict = Verdict.UNTRIED if why else Verdict.RESUMED if code != 0 else Verdict.SURVIVED
+    verdict = Survival.UNTRIED if why else Survival.RESUMED if code != 0 else Survival.SURVIVED
     if broken:
-        verdict = Verdict.LOST
+        verdict = Survival.LOST
     return Ordeal(name, what, verdict, run_id, code, said, is_equal, tuple(broken), process.num_cut, why)
 
 
@@ -404,7 +404,7 @@ def _damage(runs: Path, copy: Path, run_id: str) -> Ordeal:
         broken.append(f"rlf runs salvage saves nothing: {said}")
     elif done.returncode != 0:
         broken.append(f"rlf runs salvage ended with {done.returncode}: {said}")
-    verdict = Verdict.LOST if broken else Verdict.SURVIVED
+    verdict = Survival.LOST if broken else Survival.SURVIVED
     what = "a page of a copy of the database is overwritten, and the rest saved"
     return Ordeal("damage", what, verdict, run_id, done.returncode, "", None, tuple(broken))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rlf.reports.sheets import Sheet
 
 
-def chaos(
+def chaos_command(
     arguments: Annotated[
         list[str],
         typer.Argument(metavar="SPEC... [KEY=VALUE]...", help="A spec and overrides of it.", show_default=False),
@@ -36,11 +36,11 @@ def chaos(
     resumed. Exit code 3 where something was lost. Nothing of it stays but the certificate: a hash of plan, code, faults
     and verdicts.
     """
-    from rlf.apps.chaos.chaos import chaos as run_chaos
+    from rlf.apps.chaos.chaos import chaos
 
     files, overrides = split_arguments(arguments)
     names = [] if only is None else [name.strip() for name in only.split(",")]
-    found = run_chaos(files, overrides, only=names, minimise=minimise, note=print_note)
+    found = chaos(files, overrides, only=names, minimise=minimise, note=print_note)
     print_result("chaos", found, as_json, lambda: _view(found))
     if html is not None:
         write_page(html, _page(found))
@@ -69,8 +69,8 @@ def _view(found: Chaos) -> RenderableType:
 
 
 def _page(found: Chaos) -> str:
-    from rlf.reports.pages.render import render
+    from rlf.reports.pages.render import render_page
 
     words = "nothing was lost" if found.holds else "something was lost"
     lines = [words, f"certificate {found.certificate}", f"plan {found.plan_hash}, code {found.code_version}"]
-    return render("sheets.html", title=f"chaos: {found.name}", lines=lines, charts=(), sheets=[_sheet(found)])
+    return render_page("sheets.html", title=f"chaos: {found.name}", lines=lines, charts=(), sheets=[_sheet(found)])

@@ -25,7 +25,7 @@ SHIM = "shim"
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Hazard:
     """One fault."""
 
     name: str
@@ -137,7 +137,7 @@ def _largest(pid: int) -> int:
     return max([pid, *descendants(pid)], key=measure)
 
 
-def prepare(folder: Path) -> Mapping[str, str]:
+def prepare_fault(folder: Path) -> Mapping[str, str]:
     """Variables by which a process meets the faults that its own Python has to make; takes the folder of the runs."""
     place = folder / SHIM
     place.mkdir(exist_ok=True)
@@ -146,7 +146,7 @@ def prepare(folder: Path) -> Mapping[str, str]:
 
 
 def end_marks(folder: Path) -> bool:
-    """Ends the faults of `prepare`. Returns whether one struck."""
+    """Ends the faults of `prepare_fault`. Returns whether one struck."""
     marks = {mark.name for mark in (folder / SHIM).iterdir() if mark.is_file() and not mark.suffix}
     for name in marks:
         (folder / SHIM / name).unlink()
@@ -166,24 +166,24 @@ def _meet(name: str, held_s: float = 0.0) -> Callable[[int, Path], None]:
     return strike
 
 
-FAULTS: tuple[Fault, ...] = (
-    Fault("kill", "the process is killed (SIGKILL)", _send(signal.SIGKILL), waits=True),
-    Fault("early kill", "it is killed before its first checkpoint", _send(signal.SIGKILL), early=True),
-    Fault("stop", "it is asked to end (SIGTERM)", _send(signal.SIGTERM), waits=True),
-    Fault("interrupt", "Ctrl-C (SIGINT)", _send(signal.SIGINT), waits=True),
-    Fault("hang-up", "its terminal is closed (SIGHUP)", _send(signal.SIGHUP), waits=True),
-    Fault("pause", f"it stands still for {_HELD_S:g} s (SIGSTOP)", _pause),
-    Fault("disk", "the disk is full", _fill_disk),
-    Fault("lock", f"another program locks the database for {_HELD_S:g} s", _lock_database),
-    Fault("database", "the database refuses rows, and nothing else fails", _refuse_rows, end=_take_rows),
-    Fault("workers", "its worker processes are killed", _kill_children),
-    Fault("clock", f"the clock jumps an hour ahead, and {_HELD_S:g} s later back", _meet("clock", _HELD_S)),
-    Fault("slow disk", "what waits for the disk waits a second longer", _meet("slow disk"), marks=True),
-    Fault("disk errors", "the disk fails (EIO) where it is waited for", _meet("disk errors"), marks=True),
-    Fault("memory", "it may take no more memory", _take_memory, words="MemoryError|allocate memory|bad_alloc"),
-    Fault("descriptors", "it may open no further file", _take_files, words="Too many open files"),
+FAULTS: tuple[Hazard, ...] = (
+    Hazard("kill", "the process is killed (SIGKILL)", _send(signal.SIGKILL), waits=True),
+    Hazard("early kill", "it is killed before its first checkpoint", _send(signal.SIGKILL), early=True),
+    Hazard("stop", "it is asked to end (SIGTERM)", _send(signal.SIGTERM), waits=True),
+    Hazard("interrupt", "Ctrl-C (SIGINT)", _send(signal.SIGINT), waits=True),
+    Hazard("hang-up", "its terminal is closed (SIGHUP)", _send(signal.SIGHUP), waits=True),
+    Hazard("pause", f"it stands still for {_HELD_S:g} s (SIGSTOP)", _pause),
+    Hazard("disk", "the disk is full", _fill_disk),
+    Hazard("lock", f"another program locks the database for {_HELD_S:g} s", _lock_database),
+    Hazard("database", "the database refuses rows, and nothing else fails", _refuse_rows, end=_take_rows),
+    Hazard("workers", "its worker processes are killed", _kill_children),
+    Hazard("clock", f"the clock jumps an hour ahead, and {_HELD_S:g} s later back", _meet("clock", _HELD_S)),
+    Hazard("slow disk", "what waits for the disk waits a second longer", _meet("slow disk"), marks=True),
+    Hazard("disk errors", "the disk fails (EIO) where it is waited for", _meet("disk errors"), marks=True),
+    Hazard("memory", "it may take no more memory", _take_memory, words="MemoryError|allocate memory|bad_alloc"),
+    Hazard("descriptors", "it may open no further file", _take_files, words="Too many open files"),
     *(
-        Fault(f"service {name}", f"one in three requests to servers {what}", _meet(f"service {name}"), marks=True)
+        Hazard(f"service {name}", f"one in three requests to servers {what}", _meet(f"service {name}"), marks=True)
         for name, what in (
             ("errors", "is refused"),
             ("drops", "is cut off by the server"),
@@ -191,7 +191,7 @@ FAULTS: tuple[Fault, ...] = (
             ("garbage", "gets bytes that mean nothing"),
         )
     ),
-    Fault("tool errors", "three of ten calls of a tool fail", _do_nothing, ("rollout.faults={errors: 0.3}",)),
-    Fault("tool time-outs", "three of ten calls of a tool time out", _do_nothing, ("rollout.faults={timeouts: 0.3}",)),
-    Fault("cut results", "half of the results are cut", _do_nothing, ("rollout.faults={truncated: 0.5}",)),
+    Hazard("tool errors", "three of ten calls of a tool fail", _do_nothing, ("rollout.faults={errors: 0.3}",)),
+    Hazard("tool time-outs", "three of ten calls of a tool time out", _do_nothing, ("rollout.faults={timeouts: 0.3}",)),
+    Hazard("cut results", "half of the results are cut", _do_nothing, ("rollout.faults={truncated: 0.5}",)),
 )

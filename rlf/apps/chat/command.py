@@ -30,7 +30,7 @@ from rlf.core.errors import RlfError
 from rlf.reports.sheets import counted, visible
 
 if TYPE_CHECKING:
-    from rlf.apps.chat.session import Session
+    from rlf.apps.chat.session import ChatSession
     from rlf.apps.chat.speakers import Shown
     from rlf.runs.targets import Target
     from rlf.types import Scored, Trajectory
@@ -62,7 +62,7 @@ def chat(
     runs_folder: RunsFolder = DEFAULT_RUNS,
 ) -> None:
     """Talk to a model with the tools that it was trained with. Ctrl-C stops an answer; twice, or /quit, ends."""
-    from rlf.apps.chat.session import Session
+    from rlf.apps.chat.session import ChatSession
     from rlf.runs.targets import NO_TARGET, endpoint_of, open_target
 
     words = [*([target] if target is not None and endpoint is not None else []), *(arguments or [])]
@@ -75,7 +75,7 @@ def chat(
     name = target if served is None else None
     with open_target(name, files, overrides, runs_folder=runs_folder, endpoint=served, needs_data=False) as found:
         screen = _Screen(stdout_console())
-        with Session(found, screen.show, screen.notify, greedy=greedy or temperature == 0.0) as session:
+        with ChatSession(found, screen.show, screen.notify, greedy=greedy or temperature == 0.0) as session:
             _Terminal(session, found, screen, runs_folder).talk()
 
 
@@ -137,7 +137,7 @@ class _Screen:
 class _Terminal:
     """Reads what a person says and does it."""
 
-    def __init__(self, session: Session, target: Target, screen: _Screen, runs_folder: Path) -> None:
+    def __init__(self, session: ChatSession, target: Target, screen: _Screen, runs_folder: Path) -> None:
         self._session, self._target, self._screen, self._runs_folder = session, target, screen, runs_folder
         self._conversation = session.conversation
         self._images: list[str] = []

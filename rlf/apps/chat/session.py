@@ -138,7 +138,7 @@ _END_S = 10.0
 """For what was cancelled to give back what it holds."""
 
 
-class Session:
+class ChatSession:
     """A context manager around a conversation with a target. Its methods block; Ctrl-C ends what they wait for."""
 
     def __init__(self, target: Target, show: Show, notify: Callable[[str, str], None], *, greedy: bool = False) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rlf.apps.climb.climb import Climb, Rung
 
 
-def climb(
+def climb_command(
     arguments: SpecArguments,
     target: Annotated[
         float, typer.Option("--target", min=0.0, max=1.0, help="Success that the 95 % interval has to lie above.")
@@ -44,13 +44,12 @@ def climb(
     Each rung is measured on the evaluation set; the first whose interval lies above the target is the last. The same
     command continues what was stopped.
     """
-    from rlf.apps.climb.climb import ClimbOptions
-    from rlf.apps.climb.climb import climb as run_climb
+    from rlf.apps.climb.climb import ClimbOptions, climb
     from rlf.runs.targets import endpoint_of
 
     files, overrides = split_arguments(arguments)
     options = ClimbOptions(target, samples, endpoint_of(writer_endpoint, writer_model, writer_key_env), rollouts)
-    done = run_climb(
+    done = climb(
         files,
         overrides,
         options,

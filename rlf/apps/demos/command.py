@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlf.apps.demos.trainers import Trainer
+from rlf.apps.demos.trainers import TrainerForm
 from rlf.cli.arguments import (
     DEFAULT_RUNS,
     ApiKeyVariable,
@@ -55,7 +55,7 @@ def demos(
         str, typer.Option("--closing", metavar="TEXT", help="The answer after a solution that ends with a call.")
     ] = "Done.",
     trainer: Annotated[
-        Trainer | None, typer.Option("--for", help="Another trainer that is to read the file, token for token.")
+        TrainerForm | None, typer.Option("--for", help="Another trainer that is to read the file, token for token.")
     ] = None,
     runs_folder: RunsFolder = DEFAULT_RUNS,
     as_json: AsJson = False,

@@ -15,7 +15,7 @@ from typing import Any
 from rlf.apps.demos.origins import Candidate, from_file, from_gold, from_run
 from rlf.apps.demos.rows import Demonstration, write_demonstration
 from rlf.apps.demos.steps import play_each
-from rlf.apps.demos.trainers import UNEQUAL, WHOLE, Trainer, check_name, split_rows, write_rows
+from rlf.apps.demos.trainers import UNEQUAL, WHOLE, TrainerForm, check_name, row_messages, write_rows
 from rlf.chat.on_disk import read_tokenizer
 from rlf.cli.commands import HOMES, load_function
 from rlf.core import RlfError
@@ -70,7 +70,7 @@ class DemosOptions:
     limit: int | None = None
     closing: str = "Done."
     """The answer after a solution that ends with a call."""
-    trainer: Trainer | None = None
+    trainer: TrainerForm | None = None
     """Whose loader is to read the file; None: `data.demonstrations`."""
 
 
@@ -266,7 +266,7 @@ def _split(
     spec: RunSpec,
     kept: Sequence[Candidate],
     played: Mapping[int, Trajectory] | None,
-    trainer: Trainer,
+    trainer: TrainerForm,
     counts: Counter[str],
 ) -> dict[int, list[list[dict[str, str]]]]:
     """The rows of another trainer, of those whose text gives its tokens again."""
@@ -277,7 +277,7 @@ def _split(
             "Download it, or name a folder under `model.path`."
         )
     tokenizer = read_tokenizer(folder)
-    found = {id(one): split_rows(played[id(one)], tokenizer, encodes_whole=trainer in WHOLE) for one in kept}
+    found = {id(one): row_messages(played[id(one)], tokenizer, encodes_whole=trainer in WHOLE) for one in kept}
     if lost := sum(rows is None for rows in found.values()):
         counts[UNEQUAL] += lost
     return {key: rows for key, rows in found.items() if rows is not None}

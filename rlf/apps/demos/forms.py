@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rlf.apps.demos.rows import decode
+from rlf.apps.demos.rows import decode_field
 
 _ROLES = {
     **{"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant"},
@@ -38,12 +38,12 @@ def convert_row(values: Mapping[str, Any]) -> dict[str, Any]:
     found = list(_merge_results(_convert(message) for message in messages))
     if isinstance(values.get("system"), str) and values["system"].strip() and found[0]["role"] != "system":
         found.insert(0, {"role": "system", "content": values["system"]})
-    tools = decode(values.get("tools")) or _tools_of_system(found)
+    tools = decode_field(values.get("tools")) or _tools_of_system(found)
     return row | {"messages": found} | ({"tools": tools} if tools else {})
 
 
 def _list(value: Any) -> list[Mapping[str, Any]] | None:
-    value = decode(value)
+    value = decode_field(value)
     is_list = isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value)
     return value if is_list else None
 
@@ -56,7 +56,7 @@ def _convert(message: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"a message has the role {word!r}")
     content = message.get("content", message.get("value"))
     if role == "calls":
-        calls = decode(content)
+        calls = decode_field(content)
         return {"role": "assistant", "content": "", "tool_calls": calls if isinstance(calls, list) else [calls]}
     if role == "tool":
         text = content if isinstance(content, str | list) else json.dumps(content, ensure_ascii=False)
@@ -73,7 +73,7 @@ def _convert(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _convert_assistant(message: Mapping[str, Any], content: Any) -> dict[str, Any]:
     kept = _keep(message, "tool_calls", "reasoning_content", "reasoning", "thinking")
-    calls = [*(decode(kept.pop("tool_calls", None)) or ())]
+    calls = [*(decode_field(kept.pop("tool_calls", None)) or ())]
     if isinstance(message.get("function_call"), Mapping):
         calls.append(message["function_call"])
     if isinstance(content, str):
@@ -114,9 +114,9 @@ def _tools_of_system(messages: Sequence[dict[str, Any]]) -> list[Any]:
     if listed is None:
         return []
     text = listed[1]
-    found = decode(text)
+    found = decode_field(text)
     if isinstance(found, str):
-        found = [decode(line) for line in text.splitlines() if line.strip()]
+        found = [decode_field(line) for line in text.splitlines() if line.strip()]
     if isinstance(found, Mapping):
         found = [found]
     if not all(isinstance(tool, Mapping) for tool in found):

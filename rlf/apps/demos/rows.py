@@ -111,7 +111,7 @@ def read_demonstration(values: Mapping[str, Any]) -> Demonstration:
     if isinstance(prompt, list) and isinstance(completion, list) and values.get("messages") is None:
         before, after = prompt, completion
     else:
-        messages = decode(values.get("messages"))
+        messages = decode_field(values.get("messages"))
         if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
             raise ValueError(
                 f"got {_shorten(messages)} as `messages`; expected a list of {{role, content}}. Other forms are "
@@ -123,7 +123,7 @@ def read_demonstration(values: Mapping[str, Any]) -> Demonstration:
         raise ValueError("expected a prompt and then an assistant's message. Leave the row out.")
     plain = ({**one, "role": "system"} if one.get("role") == "developer" else one for one in before)
     prompt_messages = tuple(map(read_message, plain))
-    tools = _read_tools(decode(values.get("tools")))
+    tools = _read_tools(decode_field(values.get("tools")))
     kind, given = values.get("kind"), values.get("id")
     turns = tuple(_read_turns(after))
     id_ = str(given) if given not in (None, "") else hash_json([before, after])[:16]
@@ -138,7 +138,7 @@ def _read_turns(messages: Sequence[Mapping[str, Any]]) -> list[DemonstratedTurn]
             raise ValueError(f"a message of {message.get('role')!r} stands where the assistant's is expected.")
         if other := next((key for key, value in message.items() if key not in _KNOWN and value), None):
             raise ValueError(f"an assistant's message has {other!r}, which is not trained on. Take the key out.")
-        calls = _read_calls(decode(message.get("tool_calls")) or ())
+        calls = _read_calls(decode_field(message.get("tool_calls")) or ())
         answers = []
         while at < len(messages) and messages[at].get("role") == "tool":
             answers.append(messages[at])
@@ -216,7 +216,7 @@ def _read_text(content: Any) -> str:
     return content
 
 
-def decode(value: Any) -> Any:
+def decode_field(value: Any) -> Any:
     """A value that some files hold as JSON in a text."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
         return value

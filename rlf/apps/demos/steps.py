@@ -69,7 +69,7 @@ class StepDemonstrations:
         return self._played[one.task.id]
 
 
-def find_faults(loaded: LoadedSpec) -> list[Fault]:
+def find_demonstration_faults(loaded: LoadedSpec) -> list[Fault]:
     """The faults of the demonstrations of a checked spec, where they are; of their texts those of the first few."""
     spec, shown, here = loaded.spec, loaded.spec.data.demonstrations, ("data", "demonstrations")
     assert shown is not None, "a spec without demonstrations"

@@ -34,7 +34,7 @@ _PASS = re.compile(r"#[0-9]+$")
 """What ids of tasks of later passes end with."""
 
 
-class Teaching:
+class TeacherPrompts:
     """The prompts of a run's teacher."""
 
     def __init__(self, settings: Distillation, harness: Harness, max_tokens: int) -> None:

@@ -26,7 +26,7 @@ UNEQUAL = "its text does not give its tokens again"
 """Why a conversation is no row for another trainer."""
 
 
-class Trainer(StrEnum):
+class TrainerForm(StrEnum):
     """Whose supervised trainer reads the file."""
 
     TRL = "trl"
@@ -39,19 +39,19 @@ class Trainer(StrEnum):
     """LLaMA-Factory's sharegpt form: JSON, and its entry in the folder's `dataset_info.json`."""
 
 
-WHOLE = (Trainer.TRL, Trainer.OPENRLHF)
+WHOLE = (TrainerForm.TRL, TrainerForm.OPENRLHF)
 """Those that encode a row's text at once; the others encode message by message."""
-_SUFFIXES = {Trainer.LLAMA_FACTORY: ".json", Trainer.VERL: ".parquet"}
+_SUFFIXES = {TrainerForm.LLAMA_FACTORY: ".json", TrainerForm.VERL: ".parquet"}
 
 
-def check_name(trainer: Trainer, out: Path) -> None:
+def check_name(trainer: TrainerForm, out: Path) -> None:
     """Raises RlfError for a file name that the trainer takes for another form."""
     wanted = _SUFFIXES.get(trainer, ".jsonl")
     if out.suffix != wanted:
         raise RlfError(f"--out: got {out.name!r}; {trainer} reads {wanted}. Write e.g. `-o {out.stem}{wanted}`.")
 
 
-def split_rows(
+def row_messages(
     trajectory: Trajectory, tokenizer: Any, *, encodes_whole: bool = True
 ) -> list[list[dict[str, str]]] | None:
     """The messages of each row of a trajectory, one without forks; None where their text gives other tokens.
@@ -79,24 +79,24 @@ def split_rows(
     return rows
 
 
-def write_rows(trainer: Trainer, rows: Sequence[list[dict[str, str]]], out: Path) -> str:
+def write_rows(trainer: TrainerForm, rows: Sequence[list[dict[str, str]]], out: Path) -> str:
     """Writes the file and what belongs beside it. Returns the settings that read it."""
     template = out.with_suffix(".jinja")
-    if trainer is not Trainer.LLAMA_FACTORY:
+    if trainer is not TrainerForm.LLAMA_FACTORY:
         write_whole(template, _TEMPLATE)
-    if trainer is Trainer.VERL:
+    if trainer is TrainerForm.VERL:
         import pyarrow as pa
         from pyarrow import parquet
 
         out.parent.mkdir(parents=True, exist_ok=True)
         parquet.write_table(pa.table({"messages": list(rows)}), out)
         return f"data.train_files={out}, data.apply_chat_template_kwargs.chat_template: the text of {template}"
-    if trainer is Trainer.LLAMA_FACTORY:
+    if trainer is TrainerForm.LLAMA_FACTORY:
         write_whole(out, json.dumps([{"messages": row} for row in rows], ensure_ascii=False, indent=0) + "\n")
         _enter_dataset(out)
         return f"dataset_dir: {out.parent}, dataset: {out.stem}, template: empty"
     write_whole(out, "".join(json.dumps({"messages": row}, ensure_ascii=False) + "\n" for row in rows))
-    if trainer is Trainer.OPENRLHF:
+    if trainer is TrainerForm.OPENRLHF:
         return (
             f"--data.dataset {out} --data.input_key messages --data.multiturn --data.apply_chat_template "
             f'--data.tokenizer_chat_template "$(cat {template})"'

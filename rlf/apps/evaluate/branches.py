@@ -85,7 +85,7 @@ def play_branches(
     Raises:
         RlfError: there is no such trajectory, turn or model, or a result that was edited has a state behind it.
     """
-    run_id, stored = read_trajectory(point, runs_folder)
+    run_id, stored = find_trajectory(point, runs_folder)
     trajectory, most = stored.scored.trajectory, len(stored.scored.trajectory.turns) - 1
     if point.turn > most:
         raise RlfError(f"--turn: got {point.turn}; the trajectory has {most + 1} turns; 0 to {most} can be kept.")
@@ -98,15 +98,15 @@ def play_branches(
     return found
 
 
-def read_run(reader: Reader, name: str) -> Run:
+def find_trained_run(reader: Reader, name: str) -> Run:
     """The run of a name, `latest` that of those that trained. Raises RlfError where there is none."""
     return trained_run(reader, name) if num_before(name) is not None else reader.get_run(name)
 
 
-def read_trajectory(point: BranchPoint, runs_folder: Path) -> tuple[str, StoredTrajectory]:
+def find_trajectory(point: BranchPoint, runs_folder: Path) -> tuple[str, StoredTrajectory]:
     """A trajectory with the whole id of its run. Raises RlfError where there is none, or an agent has made it."""
     with open_reader(runs_folder) as reader:
-        record = read_run(reader, point.run).record
+        record = find_trained_run(reader, point.run).record
         run_id = record.id
         if record.plan.get("spec", {}).get("rollout", {}).get("agent"):
             text = "an agent made its trajectories, which cannot be played again from one of their turns"

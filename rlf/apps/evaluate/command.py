@@ -43,7 +43,7 @@ _SHOWN_EVERY_S = 0.1
 """Between two frames of a progress line; in a pipe and as JSON, a hundred times as long."""
 
 
-def evaluate(
+def evaluate_command(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
@@ -86,7 +86,7 @@ def evaluate(
     """
     from rlf.apps.evaluate.inspect_log import check_log, write_log
     from rlf.apps.evaluate.prepare import EvaluationOptions
-    from rlf.apps.evaluate.run import evaluate as run_evaluations
+    from rlf.apps.evaluate.run import try_targets
     from rlf.runs.targets import endpoint_of
 
     names, files, overrides = _split_arguments(arguments or [])
@@ -98,7 +98,7 @@ def evaluate(
     view = _View(as_json=as_json)
     try:
         command = ["rlf", *sys.argv[1:]]
-        done = run_evaluations(names, asked, endpoint=served, runs_folder=runs_folder, command=command, show=view.show)
+        done = try_targets(names, asked, endpoint=served, runs_folder=runs_folder, command=command, show=view.show)
     finally:
         view.erase_line()
     report = _make_report(done, runs_folder, html)
@@ -134,7 +134,7 @@ def _make_report(done: EvaluationResults, runs_folder: Path, html: Path | None) 
 def _render_page(run_ids: Sequence[str], runs_folder: Path) -> str:
     """One page: of several evaluations their comparison, question by question."""
     from rlf.reports.comparison import Comparison, read_examples
-    from rlf.reports.comparison_views import page
+    from rlf.reports.comparison_views import comparison_page
     from rlf.reports.pages.render import run_page
     from rlf.reports.report import read_report
     from rlf.runs.compare import compare_runs
@@ -147,7 +147,7 @@ def _render_page(run_ids: Sequence[str], runs_folder: Path) -> str:
             return run_page(read_report(reader, run_ids[0]), reader.evaluations(run_ids[0]), Openings(run))
         found = compare_runs(reader, run_ids)
         assert isinstance(found, Comparison)
-        return page(found, read_examples(reader, found), openings_of(found))
+        return comparison_page(found, read_examples(reader, found), openings_of(found))
 
 
 def _print_end(
@@ -252,7 +252,7 @@ def progress_line(progress: EvaluationProgress) -> str:
     return "  ".join(parts)
 
 
-def forecast(
+def forecast_command(
     arguments: Annotated[
         list[str],
         typer.Argument(metavar="SPEC... [KEY=VALUE]...", help="A spec and overrides of it.", show_default=False),
@@ -277,13 +277,13 @@ def forecast(
     Success, dead groups, tokens and time of a step with 80 % intervals, what the reward terms teach, which budgets cut,
     and what to change. The same command continues what was stopped.
     """
-    from rlf.apps.evaluate.forecast import forecast as make_forecast
+    from rlf.apps.evaluate.forecast import forecast
     from rlf.runs.targets import endpoint_of
 
     files, overrides = split_arguments(arguments)
     view = _View(as_json=as_json, command="forecast")
     try:
-        found = make_forecast(
+        found = forecast(
             files,
             overrides,
             num_groups=groups,
@@ -382,7 +382,7 @@ def why(
         return
     from rlf.apps.evaluate.branches import BranchPoint
     from rlf.apps.evaluate.turn import explain_turn, show_turn_explanation
-    from rlf.apps.evaluate.why import explain, show_explanation
+    from rlf.apps.evaluate.why import explain_turns, show_explanation
 
     if step is None:
         raise RlfError(f"why: got K {k} without --step; write e.g. `rlf why {run} {k} --step 1`.")
@@ -392,7 +392,7 @@ def why(
         parts = explain_turn(point, samples, at=at, runs_folder=runs_folder, command=command)
         _print("why", parts, show_turn_explanation(parts), html, as_json)
         return
-    found = explain(point, samples, at=at, runs_folder=runs_folder, command=command)
+    found = explain_turns(point, samples, at=at, runs_folder=runs_folder, command=command)
     _print("why", found, show_explanation(found), html, as_json)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.apps.evaluate.branches import read_run
+from rlf.apps.evaluate.branches import find_trained_run
 from rlf.apps.evaluate.breaks import SUCCESS, Break, fall_of, points_of, read_breaks
 from rlf.apps.evaluate.findings import Findings
 from rlf.apps.evaluate.influence import Influence, find_influences
@@ -54,7 +54,7 @@ def explain_run(name: str, runs_folder: Path) -> RunExplanation:
         RlfError: there is no such run, or it has made too few steps.
     """
     with open_reader(runs_folder) as reader:
-        run = read_run(reader, name)
+        run = find_trained_run(reader, name)
         run_id, steps = run.record.id, reader.steps(run.record.id)
         if not steps:
             raise RlfError(f"run {run_id} has made no step of training: there is nothing to explain. Name another.")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rlf.reports.pages.chart import Chart, draw
-from rlf.reports.pages.render import render
+from rlf.reports.pages.render import render_page
 from rlf.reports.sheets import Sheet, sheet_table
 
 if TYPE_CHECKING:
@@ -36,4 +36,4 @@ class Findings(NamedTuple):
         """As one page that loads nothing."""
         head, charts = self.head.removeprefix(f"{self.title}: "), [draw(chart) for chart in self.charts]
         lines = [*filter(None, [head]), *self.lines]
-        return render("sheets.html", title=self.title, lines=lines, charts=charts, sheets=self.sheets)
+        return render_page("sheets.html", title=self.title, lines=lines, charts=charts, sheets=self.sheets)

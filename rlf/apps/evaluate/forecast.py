@@ -27,10 +27,10 @@ from rlf.apps.evaluate.learning import (
     find_obstacle,
     find_questions,
 )
-from rlf.apps.evaluate.outlook import CUT, Budget, GpuOutlook, StepsOutlook, expect_gpus, expect_steps, read_budgets
+from rlf.apps.evaluate.outlook import CUT, CutLimit, GpuOutlook, StepsOutlook, expect_gpus, expect_steps, read_budgets
 from rlf.apps.evaluate.play import EvaluationProgress
 from rlf.apps.evaluate.prepare import EvaluationOptions
-from rlf.apps.evaluate.run import Show, Shown, evaluate
+from rlf.apps.evaluate.run import Show, Shown, try_targets
 from rlf.core.errors import RunError
 from rlf.core.plain_json import Jsonable
 from rlf.endpoints.spec import EndpointSpec
@@ -71,7 +71,7 @@ _MOST_WAIT = 0.5
 """Share of a trajectory's time in its tools from which they are what limits sampling."""
 
 
-class Expected(NamedTuple):
+class StepFigure(NamedTuple):
     """A figure of one step."""
 
     mean: float
@@ -118,13 +118,13 @@ class Forecast(Jsonable):
     num_counted: int
     """Trajectories with a reward."""
     groups_per_step: int
-    success: Expected | None
-    reward: Expected | None
-    dead: Expected | None
+    success: StepFigure | None
+    reward: StepFigure | None
+    dead: StepFigure | None
     """Share of groups whose rewards are equal."""
-    tokens: Expected | None
+    tokens: StepFigure | None
     """Sampled, of a trajectory; None for a model behind a server."""
-    sampling_s: Expected | None
+    sampling_s: StepFigure | None
     """Of a step, on this machine; None for fewer than two steps' worth of groups."""
     kinds: tuple[KindOutlook, ...]
     differing: Mapping[int, float]
@@ -134,7 +134,7 @@ class Forecast(Jsonable):
     """Held-out questions that show a change of 5 points with a chance of 80 %; None where success is graded."""
     terms: tuple[TermSignal, ...]
     stops: Mapping[str, float]
-    budgets: tuple[Budget, ...]
+    budgets: tuple[CutLimit, ...]
     parse_failures: Mapping[str, int]
     calls: float
     """Of a trajectory."""
@@ -205,7 +205,7 @@ def forecast(
         show(shown)
 
     names = [spec.model.path] if endpoint is None else []
-    done = evaluate(names, asked, endpoint=endpoint, runs_folder=runs_folder, command=command, show=watch)
+    done = try_targets(names, asked, endpoint=endpoint, runs_folder=runs_folder, command=command, show=watch)
     if not played:  # where none could be scored, they say why
         end = RunError(f"forecast: the groups were not played to their end: {done.reason or done.status}. Try again.")
         end.exit_code = 130 if done.status is RunStatus.INTERRUPTED else end.exit_code
@@ -313,7 +313,7 @@ def find_hindrances(
         yield Hindrance(cause.kind, cause.seen, cause.advice)
 
 
-def expect(values: Sequence[float], num_new: int, low: float = -math.inf, high: float = math.inf) -> Expected | None:
+def expect(values: Sequence[float], num_new: int, low: float = -math.inf, high: float = math.inf) -> StepFigure | None:
     """The mean of `num_new` further values, by Student's prediction interval:
 
     mean ± t(n - 1) s sqrt(1 / n + 1 / m). As `share_interval` does, the smallest and the largest count once more (the
@@ -328,7 +328,7 @@ def expect(values: Sequence[float], num_new: int, low: float = -math.inf, high: 
     spread = variance(widened) * (1 / len(widened) + 1 / num_new)
     half = student_quantile(CONFIDENCE, len(values) - 1) * math.sqrt(spread)
     mean = fmean(values)
-    return Expected(mean, max(low, mean - half), min(high, mean + half))
+    return StepFigure(mean, max(low, mean - half), min(high, mean + half))
 
 
 def expect_kept(groups: Sequence[Sequence[Scored]], spec: RunSpec) -> int:

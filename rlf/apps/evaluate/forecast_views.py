@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from rlf.apps.evaluate.findings import Findings
-from rlf.apps.evaluate.forecast import Expected, Forecast
+from rlf.apps.evaluate.forecast import Forecast, StepFigure
 from rlf.apps.evaluate.outlook import gpu_words, steps_words
 from rlf.reports.pages.chart import Chart, Line
 from rlf.reports.sheets import Sheet, count, decimal, dollars, duration, percent
@@ -20,7 +20,7 @@ def show_forecast(found: Forecast) -> Findings:
 
 def _charts(found: Forecast) -> Iterator[Chart]:
     for name, figure in _FIGURES:
-        expected: Expected | None = getattr(found, figure)
+        expected: StepFigure | None = getattr(found, figure)
         if expected is None:
             continue
         seen = found.came_true.get(figure, ())

@@ -68,7 +68,7 @@ class GpuOutlook:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class CutLimit:
     """A limit that cuts trajectories."""
 
     key: str
@@ -188,7 +188,7 @@ def steps_words(found: StepsOutlook | None, num_steps: int, step_s: float | None
     )
 
 
-def read_budgets(played: Sequence[Scored], spec: RunSpec) -> Iterator[Budget]:
+def read_budgets(played: Sequence[Scored], spec: RunSpec) -> Iterator[CutLimit]:
     """The limits that cut some trajectories."""
     rollout = spec.rollout
     trajectories = [item.trajectory for item in played if item.trajectory.turns]
@@ -206,7 +206,7 @@ def read_budgets(played: Sequence[Scored], spec: RunSpec) -> Iterator[Budget]:
         ("rollout.max_turns", rollout.max_turns, [len(each.turns) for each in trajectories], turns),
     ):
         if limit is not None and any(cut):
-            yield Budget(key, limit, fmean(cut), find_needed(sizes, cut))
+            yield CutLimit(key, limit, fmean(cut), find_needed(sizes, cut))
 
 
 def find_needed(sizes: Sequence[int], cut: Sequence[bool]) -> int | None:

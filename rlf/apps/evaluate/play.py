@@ -183,7 +183,7 @@ def load(prepared: PlannedEvaluation) -> Loaded | None:
     return target.load_host(settings)
 
 
-async def play(
+async def play_modes(
     prepared: PlannedEvaluation,
     loaded: Loaded | None,
     *,

@@ -60,7 +60,7 @@ def evaluate(
         tuple(files), tuple(changes), data, num_samples, temperature, greedy, limit, max_concurrency
     )
     with as_command(), stops.heeded():
-        done = running.evaluate(
+        done = running.try_targets(
             names,
             asked,
             endpoint=served,

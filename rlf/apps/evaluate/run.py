@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from rlf.apps.evaluate.play import EvaluationProgress, Loaded, Spool, load, play
+from rlf.apps.evaluate.play import EvaluationProgress, Loaded, Spool, load, play_modes
 from rlf.apps.evaluate.prepare import EvaluationOptions, PlannedEvaluation, prepare
 from rlf.core import process as stops
 from rlf.core.errors import OutageError, RlfError
@@ -67,7 +67,7 @@ class EvaluationResults:
     """Why it ended early."""
 
 
-def evaluate(
+def try_targets(
     names: Sequence[str],
     asked: EvaluationOptions,
     *,
@@ -224,7 +224,7 @@ def _drive_evaluation(
         for notice in prepared.notices:
             emit(notice)
         traffic = Traffic(redact=store.redactor.text, meter=budget.meter)
-        work = partial(play, prepared, loaded, over=over, spool=spool, traffic=traffic, emit=emit, show=show)
+        work = partial(play_modes, prepared, loaded, over=over, spool=spool, traffic=traffic, emit=emit, show=show)
         try:
             with recording_failure(recorder, lambda: step), _noting_outage() as outages:
                 asyncio.run(run_owned(store, run_id, budget, recorder, work, None, run_folder(runs_folder, run_id)))

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rlf.apps.evaluate.branches import BranchPoint, play_points, read_trajectory
+from rlf.apps.evaluate.branches import BranchPoint, find_trajectory, play_points
 from rlf.apps.evaluate.findings import Findings
-from rlf.apps.evaluate.why import CONFIDENCE, change_of, share_of, show_turn
+from rlf.apps.evaluate.why import CONFIDENCE, change_of, right_share, show_turn
 from rlf.chat.format import ChatFormat
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
@@ -90,7 +90,7 @@ def explain_turn(
     Raises:
         RlfError: there is no such trajectory, turn or model, or the turn makes no call.
     """
-    run_id, stored = read_trajectory(point, runs_folder)
+    run_id, stored = find_trajectory(point, runs_folder)
     trajectory, point = stored.scored.trajectory, replace(point, run=run_id)
     known = [turn for turn in Prefix.choices(trajectory) if turn and trajectory.turns[turn - 1].calls]
     if point.turn not in known:
@@ -102,15 +102,15 @@ def explain_turn(
     changes, unknown = list[Change](), list[str]()
 
     def choose(chat: ChatFormat) -> list[BranchPoint]:
-        changes.extend(find_changes(trajectory, point, others, chat, unknown.append))
+        changes.extend(find_turn_changes(trajectory, point, others, chat, unknown.append))
         return [point, *(change.point for change in changes)]
 
     whole, *played = play_points(run_id, choose, stored, num_samples, at=at, runs_folder=runs_folder, command=command)
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(changes))
-    share = share_of(whole, confidence)
+    share = right_share(whole, confidence)
     parts = []
     for change, branches in zip(changes, played, strict=True):
-        other = share_of(branches, confidence)
+        other = right_share(branches, confidence)
         parts.append(PartWorth(change.part, change.instead, other[0], change_of(other, share), branches.run_id))
     turn = trajectory.turns[point.turn - 1]
     return TurnExplanation(
@@ -128,7 +128,7 @@ def _read_others(stored: StoredTrajectory, run_id: str, runs_folder: Path) -> li
         return [one.scored.trajectory for one in found if one is not None]
 
 
-def find_changes(
+def find_turn_changes(
     trajectory: Trajectory,
     point: BranchPoint,
     others: Sequence[Trajectory],

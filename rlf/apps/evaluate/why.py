@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rlf.apps.evaluate.advantage import AdvantageReason, TermPart, explain_advantage, term_parts
-from rlf.apps.evaluate.branches import Branches, BranchPoint, play_points, read_trajectory
+from rlf.apps.evaluate.branches import Branches, BranchPoint, find_trajectory, play_points
 from rlf.apps.evaluate.findings import Findings
 from rlf.apps.evaluate.orders import TermOrder, find_orders, order_words
 from rlf.core.errors import RlfError
@@ -80,7 +80,7 @@ class Explanation(Jsonable):
     there is none: cannot say."""
 
 
-def explain(
+def explain_turns(
     point: BranchPoint, num_samples: int, *, at: str | None = None, runs_folder: Path, command: Sequence[str]
 ) -> Explanation:
     """Plays continuations from before each turn of a trajectory.
@@ -93,7 +93,7 @@ def explain(
     Raises:
         RlfError: there is no such trajectory or model, or the trajectory has no success to explain.
     """
-    run_id, stored = read_trajectory(point, runs_folder)
+    run_id, stored = find_trajectory(point, runs_folder)
     point, trajectory = replace(point, run=run_id), stored.scored.trajectory
     success = stored.summary.success
     if success is None or stored.summary.reward is None or not trajectory.turns:
@@ -134,7 +134,7 @@ def find_worths(trajectory: Trajectory, played: Sequence[Branches], *, is_right:
     """
     turns = trajectory.turns
     confidence = 1 - (1 - CONFIDENCE) / len(turns)
-    shares = [share_of(one, confidence) for one in played]
+    shares = [right_share(one, confidence) for one in played]
     if len(played) == len(turns):
         end = float(is_right)
         shares.append((end, Interval(end, end)))
@@ -145,7 +145,7 @@ def find_worths(trajectory: Trajectory, played: Sequence[Branches], *, is_right:
     return found
 
 
-def share_of(played: Branches, confidence: float) -> tuple[float, Interval]:
+def right_share(played: Branches, confidence: float) -> tuple[float, Interval]:
     """The share of right continuations. Raises RlfError where none could be scored."""
     num = played.num_played - played.num_unscorable
     if not num:

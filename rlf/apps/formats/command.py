@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rlf.runs.prompts import ShownPrompt
 
 
-def show(arguments: SpecArguments, no_import: NoImport = False, as_json: AsJson = False) -> None:
+def show_command(arguments: SpecArguments, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """Show the exact prompt of the first training row: its tokens, with special ones marked, and its sizes."""
     from rlf.runs.prompts import show_prompt
 
@@ -53,7 +53,7 @@ def _show_sizes(prompt: ShownPrompt) -> Table:
     )
 
 
-def parse(
+def parse_command(
     file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="The turn's text; `-` is standard input.")] = "-",
     format_name: Annotated[str, typer.Option("--format", help="The chat format's name.", show_default=False)] = "",
     truncated: Annotated[bool, typer.Option("--truncated", help="Parse it as cut off at its token limit.")] = False,
@@ -90,7 +90,7 @@ def _list_verdicts(parsed: ParsedTurn) -> Iterator[tuple[str | Text, str]]:
         yield Text("answer", "green"), visible(parsed.answer)
 
 
-def certify(arguments: SpecArguments, as_json: AsJson = False) -> None:
+def certify_command(arguments: SpecArguments, as_json: AsJson = False) -> None:
     """Play every tool through tokenizer, template and loop and check every token; exit code 3 when one is wrong."""
     from rlf.runs.prompts import certify_spec
 

@@ -60,7 +60,7 @@ def import_tools(
 # `rlf env import`: the YAML of a world from what others have.
 
 
-def import_world(
+def import_world_command(
     kind: Annotated[
         Literal["python", "mcp", "openenv", "text"],
         typer.Argument(metavar="KIND", help="python, mcp, openenv or text."),

@@ -123,7 +123,7 @@ def variable_name(*parts: str) -> str:
     return f"_{name}" if name[0].isdigit() else name
 
 
-def tool_name(text: str) -> str:
+def as_tool_name(text: str) -> str:
     """A text as the name of a tool, of any length."""
     name = _NOT_IN_A_TOOL.sub("_", text).strip("_-") or "tool"
     return f"_{name}" if name[0].isdigit() else name

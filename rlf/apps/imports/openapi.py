@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from rlf.apps.imports.found import FromEnvironment, ToolImport, refuse_references, tool_name, variable_name
+from rlf.apps.imports.found import FromEnvironment, ToolImport, as_tool_name, refuse_references, variable_name
 from rlf.apps.imports.openapi_security import Security, as_openapi
 from rlf.apps.imports.openapi_values import (
     Arguments,
@@ -20,11 +20,11 @@ from rlf.apps.imports.openapi_values import (
     constant_headers,
     encoding_of,
     filled,
-    follow,
     merged_object,
     path_template,
     query_templates,
     read_parameters,
+    resolve_reference,
 )
 from rlf.core.errors import RlfError
 from rlf.tools.encoding import BodyFormat, Encoding
@@ -52,7 +52,7 @@ def read_body(document: Json, schemas: Schemas, written: Any, arguments: Argumen
     Raises:
         NotATool: it is of a type that arguments cannot be written in.
     """
-    whole = follow(document, written)
+    whole = resolve_reference(document, written)
     content = as_mapping(whole.get("content"))
     if not whole:
         return Body()
@@ -249,7 +249,7 @@ def _absolute_url(url: str, source: str) -> str | None:
 def _read_operations(document: Json, left_out: list[str]) -> Iterator[_Operation]:
     for path, written in as_mapping(document.get("paths")).items():
         try:
-            item = follow(document, written)
+            item = resolve_reference(document, written)
         except NotATool as reason:
             left_out.append(f"{path}: {reason}")
             continue
@@ -288,7 +288,7 @@ class _Operation:
             headers |= body.headers
             encoding = _merge_encodings(encoding, query, body.target)
             target |= body.target or ({} if self.method == "delete" else {"body": {}, "body_required": False})
-        elif as_mapping(follow(self.document, self.fields.get("requestBody"))).get("required"):
+        elif as_mapping(resolve_reference(self.document, self.fields.get("requestBody"))).get("required"):
             raise NotATool(f"a {self.method.upper()} request with a body cannot be sent")
         target |= {"query": {**query, **credentials.query}, "encoding": encoding}
         target |= {"headers": {**headers, **credentials.headers}}
@@ -301,7 +301,7 @@ class _Operation:
         return {**about, "target": kept, **({"idempotent": True} if self.method in _REPEATABLE else {})}
 
     def _tool_name(self) -> str:
-        return tool_name(as_text(self.fields.get("operationId")) or f"{self.method}_{self.path}")
+        return as_tool_name(as_text(self.fields.get("operationId")) or f"{self.method}_{self.path}")
 
     def _describe_operation(self) -> str:
         summary, description = (as_text(self.fields.get(key)).strip() for key in ("summary", "description"))

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from rlf.apps.imports.found import FromEnvironment, variable_name
-from rlf.apps.imports.openapi_values import Json, NotATool, as_list, as_mapping, as_text, follow
+from rlf.apps.imports.openapi_values import Json, NotATool, as_list, as_mapping, as_text, resolve_reference
 
 _COOKIE_SAFE = "!#$%&'*+-.^_`|~"
 
@@ -120,7 +120,7 @@ def _join_names(names: Sequence[str]) -> str:
 def _read_scheme(document: Json, written: Any) -> _Scheme | None:
     """Reads a scheme; None where no file can hold its credentials, as with signatures and certificates."""
     try:
-        written = follow(document, written)
+        written = resolve_reference(document, written)
     except NotATool:
         return None
     kind, way = written.get("type"), as_text(written.get("scheme")).lower()
@@ -197,7 +197,7 @@ def _convert_scheme(written: Any) -> Json:
 
 def _convert_path(document: Json, written: Any) -> Any:
     try:
-        item = follow(document, written)
+        item = resolve_reference(document, written)
     except NotATool:  # found again where the path's operations are listed
         return written
     shared = as_list(item.get("parameters"))
@@ -208,7 +208,7 @@ def _convert_path(document: Json, written: Any) -> Any:
 def _convert_operation(document: Json, written: Any, shared: list[Any]) -> Json:
     written = as_mapping(written)
     try:
-        given = [follow(document, one) for one in (*shared, *as_list(written.get("parameters")))]
+        given = [resolve_reference(document, one) for one in (*shared, *as_list(written.get("parameters")))]
     except NotATool:  # found again, with its operation, where the parameters are read
         return {**written, "parameters": [*shared, *as_list(written.get("parameters"))]}
     parameters = list({(as_text(one.get("in")), as_text(one.get("name"))): one for one in given}.values())

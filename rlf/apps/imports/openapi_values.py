@@ -47,7 +47,7 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def follow(document: Json, value: Any) -> Json:
+def resolve_reference(document: Json, value: Any) -> Json:
     """The mapping that a part is or refers to; a `description` beside the reference wins."""
     seen = set()
     own: Json = {}
@@ -124,7 +124,7 @@ class Schemas:
 
     def _is_read_only(self, schema: Any) -> bool:
         """Whether a property is for answers alone."""
-        return follow(self._document, schema).get("readOnly") is True
+        return resolve_reference(self._document, schema).get("readOnly") is True
 
     def _count_data(self, value: Any, depth: int) -> None:
         self._count_value(depth)
@@ -254,7 +254,7 @@ def read_parameters(document: Json, schemas: Schemas, *lists: Any) -> list[Docum
     """The parameters of an operation, whose own take the place of those of its path."""
     written: dict[tuple[str, str], Json] = {}
     for one in (one for some in lists for one in as_list(some)):
-        whole = follow(document, one)
+        whole = resolve_reference(document, one)
         name, place = as_text(whole.get("name")), as_text(whole.get("in"))
         if not name or place not in ("path", "query", "header", "cookie"):
             raise NotATool(f"it has a parameter {name!r} in {place!r}; a parameter has a name and is in path or query")

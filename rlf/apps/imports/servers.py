@@ -21,7 +21,7 @@ _SCRIPTS = {".py": "python", ".js": "node", ".mjs": "node", ".sh": "sh"}
 """Programs that start scripts, by their suffixes."""
 
 
-def split_command(command: str) -> list[str]:
+def command_words(command: str) -> list[str]:
     """A command line's words. Raises RlfError where it has none, or a quote is open."""
     try:
         words = shlex.split(command)

@@ -31,12 +31,12 @@ from rlf.apps.imports.python import read_module
 from rlf.apps.imports.servers import (
     as_file_says,
     as_program,
+    command_words,
     declare_tool,
     in_its_folder,
     is_program,
     names_servers,
     root_of,
-    split_command,
     validate_server,
 )
 from rlf.core.errors import Fault, Place, RlfError, SpecError
@@ -148,7 +148,7 @@ def from_mcp(source: str, folder: Path) -> ToolImport:
     path = Path(source)
     if path.is_file() and not is_program(path):
         return _from_servers(_read_servers(path), folder)
-    command, *arguments = [as_program(source)] if path.is_file() else split_command(source)
+    command, *arguments = [as_program(source)] if path.is_file() else command_words(source)
     return _from_servers(_make_item({"mcp": {"command": command, "args": arguments}}, Path.cwd()), folder)
 
 

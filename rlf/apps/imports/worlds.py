@@ -21,7 +21,7 @@ from rlf.core.files import write_whole
 from rlf.core.plain_json import Jsonable
 from rlf.environments import EnvSpec
 from rlf.environments.playing import follow, open_bench
-from rlf.spec.nodes import show, wrong_value
+from rlf.spec.nodes import show, wrong_value_words
 from rlf.tools.validate import sample_arguments
 from rlf.types import Message, Task, ToolCall
 
@@ -69,7 +69,7 @@ def import_world(kind: str, source: str, file: Path, *, force: bool = False) -> 
     try:
         spec = EnvSpec.model_validate(env)
     except ValidationError as error:
-        raise RlfError(f"SOURCE: {wrong_value(show(source), error.errors()[:1], 'SOURCE', None)}") from error
+        raise RlfError(f"SOURCE: {wrong_value_words(show(source), error.errors()[:1], 'SOURCE', None)}") from error
     if complaints := spec.static_complaints() or spec.complaints():
         raise RlfError(f"{source}: {'; '.join(complaints)}.")
     if not spec.tools and not spec.speaks:
@@ -143,14 +143,14 @@ def _python(source: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _mcp(source: str) -> tuple[dict[str, Any], list[str]]:
-    from rlf.apps.imports.servers import split_command
+    from rlf.apps.imports.servers import command_words
     from rlf.tools.mcp.listing import fresh_listing
     from rlf.tools.mcp.server import McpServer
 
     if source.startswith(("http://", "https://")):
         server: dict[str, Any] = {"url": source}
     else:
-        command, *words = split_command(source)
+        command, *words = command_words(source)
         server = {"command": command, "args": words}
     listing = fresh_listing(McpServer.model_validate({**server, "start_timeout_s": 60}))
     life: dict[str, Any] = {}

@@ -50,7 +50,7 @@ def verify_lineage(
         raise typer.Exit(3)
 
 
-def verify_model(
+def verify_model_command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A model that `rlf export` wrote.")],
     as_json: AsJson = False,
 ) -> None:
@@ -211,7 +211,7 @@ def thin_runs(
 # Where a model comes from, and in what two runs differ.
 
 
-def whence(
+def whence_command(
     thing: Annotated[
         str, typer.Argument(metavar="PATH|RUN", help="A checkpoint or exported model, or a run.", show_default=False)
     ],
@@ -227,7 +227,7 @@ def whence(
     print_result("runs whence", found, as_json, lambda: print_nodes(found))
 
 
-def diff_runs(
+def diff_runs_command(
     left: RunName,
     right: RunName,
     step: Annotated[
@@ -344,11 +344,11 @@ def fork_run(
     The child keeps the parent's weights, optimizer and place in the data, counts its steps on from there, and is
     evaluated before its first one. Code and data are those that are there now.
     """
-    from rlf.apps.keep.forks import fork
+    from rlf.apps.keep.forks import fork_checkpoint
 
     files, overrides = split_arguments(arguments or [], need_file=False)
 
-    watch("runs fork", partial(fork, name, files, overrides), runs_folder, as_json=as_json)
+    watch("runs fork", partial(fork_checkpoint, name, files, overrides), runs_folder, as_json=as_json)
 
 
 @contextmanager

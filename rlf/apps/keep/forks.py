@@ -25,7 +25,7 @@ from rlf.spec.models import OUTSIDE, RunSpec
 from rlf.types.events import Notice
 
 
-def fork(
+def fork_checkpoint(
     name: str, files: Sequence[Path], overrides: Sequence[str], *, runs_folder: Path, view: View, command: Sequence[str]
 ) -> RunOutcome:
     """Starts a run from a checkpoint of another one.

@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class ToolInput:
     """One argument of a tool."""
 
     schema: Json
@@ -30,7 +30,7 @@ class Offer:
 
     command: str
     about: str
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    parameters: Mapping[str, ToolInput] = field(default_factory=dict)
     runs_code: bool = False
     """Whether it runs or writes something of the project, so that only `--allow-run` offers it."""
     is_background: bool = False
@@ -69,7 +69,7 @@ class Offer:
         return [*self.command.split(), *options, *values]
 
 
-def _as_word(name: str, value: Any, parameter: Parameter, project: Path) -> str:
+def _as_word(name: str, value: Any, parameter: ToolInput, project: Path) -> str:
     """One value as a word that no parser takes for an option, and that names no file outside of the project."""
     word = str(value)
     if word.startswith("-") or "\0" in word:
@@ -93,17 +93,17 @@ def _count(about: str, least: int = 0) -> Json:
 
 # As the command line tells them apart: what holds a `=`, or begins with `~` and names no file, is an override.
 _NO_OVERRIDE, _OVERRIDE = "^[^=~][^=]*$", "^(~[^/]*|[^=]*=.*)$"
-_SPECS = Parameter(
+_SPECS = ToolInput(
     _texts("Spec files, e.g. specs/search.yaml; later ones are laid over earlier ones.", _NO_OVERRIDE)
     | {"minItems": 1},
     is_path=True,
     is_required=True,
 )
-_FILES = Parameter(
+_FILES = ToolInput(
     _texts("Specs or files of parts; none: every file of the project's folder of them.", _NO_OVERRIDE), is_path=True
 )
-_OVERRIDES = Parameter(_texts("Values in place of the spec's, e.g. train.steps=20 or seed=1.", _OVERRIDE))
-_RUN = Parameter(_text("A run's id, the beginning of one, or `latest`."), is_required=True)
+_OVERRIDES = ToolInput(_texts("Values in place of the spec's, e.g. train.steps=20 or seed=1.", _OVERRIDE))
+_RUN = ToolInput(_text("A run's id, the beginning of one, or `latest`."), is_required=True)
 _SPEC = {"specs": _SPECS, "overrides": _OVERRIDES}
 _PARTS = {"files": _FILES, "overrides": _OVERRIDES}
 
@@ -112,8 +112,8 @@ OFFERS: Mapping[str, Offer] = {
         "init",
         "Make a project in a new folder: spec, tools, rewards, data, AGENTS.md.",
         {
-            "template": Parameter(_text("search, sql, code, mcp, judge, or python for an own function."), "--template"),
-            "folder": Parameter(_text("The folder; its name is the run's."), is_path=True, is_required=True),
+            "template": ToolInput(_text("search, sql, code, mcp, judge, or python for an own function."), "--template"),
+            "folder": ToolInput(_text("The folder; its name is the run's."), is_path=True, is_required=True),
         },
         runs_code=True,
     ),
@@ -121,7 +121,7 @@ OFFERS: Mapping[str, Offer] = {
     "plan": Offer(
         "plan",
         "Show what a run will be: values, files, work, memory.",
-        {**_SPEC, "gpu": Parameter(_text("Memory of the GPU, e.g. 24GB."), "--gpu")},
+        {**_SPEC, "gpu": ToolInput(_text("Memory of the GPU, e.g. 24GB."), "--gpu")},
         takes_runs=True,
         takes_no_import=True,
     ),
@@ -130,14 +130,14 @@ OFFERS: Mapping[str, Offer] = {
     "forecast": Offer(
         "forecast",
         "What a run's first steps will be like, from groups that are played without an update.",
-        {**_SPEC, "groups": Parameter(_count("Groups to play.", 2), "--groups")},
+        {**_SPEC, "groups": ToolInput(_count("Groups to play.", 2), "--groups")},
         runs_code=True,
         takes_runs=True,
     ),
     "env_prove": Offer(
         "env prove",
         "Prove the world of a spec without a model, point by point.",
-        {**_SPEC, "tasks": Parameter(_count("Tasks to try.", 1), "--tasks")},
+        {**_SPEC, "tasks": ToolInput(_count("Tasks to try.", 1), "--tasks")},
         runs_code=True,
     ),
     "run": Offer(
@@ -160,8 +160,8 @@ OFFERS: Mapping[str, Offer] = {
         "runs list",
         "List runs, newest first.",
         {
-            "filter": Parameter(_text('Which, e.g. `success > 0.8 and spec == "search"`.')),
-            "limit": Parameter(_count("The first of them.", 1), "--limit"),
+            "filter": ToolInput(_text('Which, e.g. `success > 0.8 and spec == "search"`.')),
+            "limit": ToolInput(_count("The first of them.", 1), "--limit"),
         },
         takes_runs=True,
     ),
@@ -170,13 +170,13 @@ OFFERS: Mapping[str, Offer] = {
         "trace",
         "Find trajectories of a run, or with `k` show one turn by turn.",
         {
-            "step": Parameter(_count("A step; with `k` its latest otherwise."), "--step"),
-            "phase": Parameter(_text("train, or an evaluation's sampled or greedy."), "--phase"),
-            "failed": Parameter({"type": "boolean", "description": "Only those without success."}, "--failed"),
-            "text": Parameter(_text("Words in prompt, turns or results."), "--text"),
-            "limit": Parameter(_count("How many to list.", 1), "--limit"),
+            "step": ToolInput(_count("A step; with `k` its latest otherwise."), "--step"),
+            "phase": ToolInput(_text("train, or an evaluation's sampled or greedy."), "--phase"),
+            "failed": ToolInput({"type": "boolean", "description": "Only those without success."}, "--failed"),
+            "text": ToolInput(_text("Words in prompt, turns or results."), "--text"),
+            "limit": ToolInput(_count("How many to list.", 1), "--limit"),
             "run": _RUN,
-            "k": Parameter(_count("The number of one, from 0.")),
+            "k": ToolInput(_count("The number of one, from 0.")),
         },
         takes_runs=True,
     ),
@@ -190,11 +190,11 @@ OFFERS: Mapping[str, Offer] = {
         "why",
         "Which turn of a trajectory decided: the run's model plays on from before each of them.",
         {
-            "step": Parameter(_count("Its step."), "--step", is_required=True),
-            "phase": Parameter(_text("train, or an evaluation's sampled or greedy."), "--phase"),
-            "samples": Parameter(_count("Continuations of each turn.", 2), "--samples"),
+            "step": ToolInput(_count("Its step."), "--step", is_required=True),
+            "phase": ToolInput(_text("train, or an evaluation's sampled or greedy."), "--phase"),
+            "samples": ToolInput(_count("Continuations of each turn.", 2), "--samples"),
             "run": _RUN,
-            "k": Parameter(_count("Which trajectory of the step, from 0."), is_required=True),
+            "k": ToolInput(_count("Which trajectory of the step, from 0."), is_required=True),
         },
         runs_code=True,
         takes_runs=True,
@@ -203,7 +203,7 @@ OFFERS: Mapping[str, Offer] = {
         "runs compare",
         "What differs between runs, and whether it is more than chance.",
         {
-            "runs": Parameter(
+            "runs": ToolInput(
                 _texts("The baseline first; commas join the seeds of one arm.") | {"minItems": 2}, is_required=True
             )
         },

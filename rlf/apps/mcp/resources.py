@@ -30,7 +30,7 @@ class Readable(NamedTuple):
 
 
 def list_readable(project: Path) -> Iterator[Readable]:
-    """Everything that `read` reads."""
+    """Everything that `read_resource_text` reads."""
     for path in sorted(_DOCS.rglob("*.md")):
         yield _of_file("docs", _DOCS, path, "text/markdown")
     for role in _ROLES:
@@ -48,7 +48,7 @@ def _of_file(kind: str, root: Path, path: Path, mime_type: str) -> Readable:
     return Readable(f"rlf://{kind}/{quote(name)}", name, mime_type)
 
 
-def read(uri: str, project: Path) -> tuple[str, str]:
+def read_resource_text(uri: str, project: Path) -> tuple[str, str]:
     """The text of a resource and its type. Raises NotFoundError for any that is not listed."""
     found = next((each for each in list_readable(project) if each.uri == uri), None)
     if found is None:

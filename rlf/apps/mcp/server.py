@@ -33,7 +33,7 @@ from mcp_types import (
 
 from rlf import __version__
 from rlf.apps.mcp.offers import OFFERS, Offer
-from rlf.apps.mcp.resources import list_readable, read
+from rlf.apps.mcp.resources import list_readable, read_resource_text
 from rlf.core.errors import CheckError, RlfError
 from rlf.core.plain_json import VERSION
 from rlf.processes.child import start_apart, supervised
@@ -114,7 +114,7 @@ def make_server(project: ServedProject) -> Server[dict[str, Any]]:
         return ListResourcesResult(resources=found)
 
     async def read_resource(context: Any, params: ReadResourceRequestParams) -> ReadResourceResult:
-        text, mime_type = await asyncio.to_thread(read, str(params.uri), project.folder)
+        text, mime_type = await asyncio.to_thread(read_resource_text, str(params.uri), project.folder)
         return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, mime_type=mime_type, text=text)])
 
     return Server(

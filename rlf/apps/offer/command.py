@@ -12,7 +12,7 @@ from rlf.cli.output import print_note
 from rlf.core.errors import RlfError
 
 
-def serve_world(
+def serve_world_command(
     arguments: SpecArguments,
     openenv: Annotated[bool, typer.Option("--openenv", help="Serve OpenEnv's protocol.")] = False,
     mcp: McpTransport = None,
@@ -66,12 +66,12 @@ def serve_tools(
 
         asyncio.run(serve_search(search, host, port, print_note))
         raise KeyboardInterrupt  # nothing else ends it
-    from rlf.apps.offer.tools import serve_http, serve_stdio
+    from rlf.apps.offer.tools import serve_http, serve_tools_stdio
     from rlf.runs.tools import load_tools
 
     tools = load_tools(*split_arguments(files or (), need_file=bool(files)))
     if mcp == "stdio":
-        asyncio.run(serve_stdio(tools))
+        asyncio.run(serve_tools_stdio(tools))
     else:
         asyncio.run(serve_http(tools, host, port, print_note))
         raise KeyboardInterrupt

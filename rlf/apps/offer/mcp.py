@@ -15,7 +15,7 @@ from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, Pa
 
 from rlf import __version__
 from rlf.apps.offer.session import WorldSession
-from rlf.apps.offer.tools import result_of
+from rlf.apps.offer.tools import mcp_result
 from rlf.environments.playing import Bench, Ranges
 from rlf.tools.mcp.server import OUTCOME
 from rlf.types import Outcome, ToolCall, WorldFailure
@@ -93,7 +93,7 @@ async def _called(session: WorldSession, name: str, arguments: dict[str, Any]) -
         return _make_result(await session.scores())
     acted = await session.call(ToolCall(name, arguments))
     assert acted.result is not None, "a call without a result"
-    return result_of(acted.result)
+    return mcp_result(acted.result)
 
 
 def _make_error(fault: Exception, meta: dict[str, Any] | None) -> CallToolResult:

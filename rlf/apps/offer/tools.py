@@ -52,7 +52,7 @@ def mcp_server(executor: Executor) -> Server[dict[str, Any]]:
         trajectory_id = (params.meta or {}).get(TRAJECTORY)
         if not isinstance(trajectory_id, str):
             trajectory_id = f"client-{id(context.session)}"
-        return result_of(
+        return mcp_result(
             await executor.invoke(ToolCall(params.name, params.arguments or {}), trajectory_id=trajectory_id)
         )
 
@@ -66,7 +66,7 @@ def mcp_server(executor: Executor) -> Server[dict[str, Any]]:
     return server
 
 
-def result_of(result: ToolResult) -> CallToolResult:
+def mcp_result(result: ToolResult) -> CallToolResult:
     """A call's result in MCP's terms, with its outcome for rlf's own client."""
     images = [
         ImageContent(type="image", data=base64.b64encode(image.data).decode(), mime_type=image.mime_type)
@@ -81,7 +81,7 @@ def result_of(result: ToolResult) -> CallToolResult:
     )
 
 
-async def serve_stdio(tools: Sequence[ToolDeclaration]) -> None:
+async def serve_tools_stdio(tools: Sequence[ToolDeclaration]) -> None:
     """Serves until stdin ends. What tools print, also while they open, goes to stderr."""
     async with stdio_server() as (read_stream, write_stream), Executor(tools) as executor:
         server = mcp_server(executor)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from rlf.apps.openrlhf.job import Job, is_whole, saved_models
+from rlf.apps.openrlhf.job import Job, has_whole_shards, saved_models
 from rlf.apps.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES, Layout, OpenRlhfSettings
 from rlf.engines.engine import Fit
 from rlf.plan.estimate import EngineReport
@@ -105,14 +105,14 @@ class OpenRlhf(OpenRlhfSettings):
     ) -> EngineReport:
         """The memory of each kind of GPU of the job, its checkpoints, and its options."""
         from rlf.apps.openrlhf.argv import argv
-        from rlf.apps.openrlhf.estimates import estimate_disk, estimate_gpus, estimate_machine
+        from rlf.apps.openrlhf.estimates import estimate_gpus, estimate_job_disk, estimate_machine
 
         return EngineReport(
             gpus=() if shape is None else tuple(estimate_gpus(spec, shape, gpu_bytes)),
             machine=None if shape is None else estimate_machine(spec, shape),
             num_gpus=Layout.of(spec).total_gpus(self),
             argv=tuple(argv(spec, Job.of_run(folder, self.output))),
-            disk=None if shape is None else estimate_disk(spec, shape),
+            disk=None if shape is None else estimate_job_disk(spec, shape),
             disk_folder=self.checkpoints_in(folder) if self._sees_output() else None,
         )
 
@@ -153,10 +153,10 @@ class OpenRlhf(OpenRlhfSettings):
 
     def rehearse(self, loaded: LoadedSpec, reach: Callable[[str, str], None], *, vllm: bool) -> RehearsalReport:
         """Two steps of the job on this CPU, with a small model."""
-        from rlf.apps.openrlhf.rehearsal import rehearse
+        from rlf.apps.openrlhf.rehearsal import rehearse_job
         from rlf.apps.openrlhf.rehearsal_place import CpuPlace
 
-        return rehearse(loaded, reach, CpuPlace.ready(loaded.spec, vllm=vllm))
+        return rehearse_job(loaded, reach, CpuPlace.ready(loaded.spec, vllm=vllm))
 
     @classmethod
     def make_rehearsals(cls, *, vllm: bool, tell: Callable[[str], None]) -> tuple[Path, Path]:
@@ -177,7 +177,7 @@ class OpenRlhf(OpenRlhfSettings):
             return None
         if not checkpoint.is_dir():
             return "the folder is gone"
-        return None if is_whole(checkpoint, sha256) else "a shard is missing or not what was written"
+        return None if has_whole_shards(checkpoint, sha256) else "a shard is missing or not what was written"
 
     def models_in(self, folder: Path, last_step: int) -> dict[int, Path]:
         """The models of `hf_checkpoints`, and the final one."""

@@ -71,10 +71,10 @@ def argv(spec: RunSpec, job: Job) -> list[str]:
     """The options of a plan without faults, `engine.extra_flags` last."""
     source = OptionInputs(spec, openrlhf_settings(spec), Layout.of(spec), job)
     values = {option.flag: option.of(source) for option in OPTIONS} | flat(source.engine.extra_flags)
-    return [word for flag, value in values.items() for word in words(flag, value)]
+    return [word for flag, value in values.items() for word in option_words(flag, value)]
 
 
-def words(flag: str, value: Any) -> list[str]:
+def option_words(flag: str, value: Any) -> list[str]:
     """The words of one option: `--flag`, `--flag value`, `--flag low high`; none where it is left out."""
     if value is None or value is False:
         return []

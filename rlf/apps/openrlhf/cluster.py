@@ -159,7 +159,7 @@ COLLECT = ("python", "-m", "rlf.apps.openrlhf.cluster", "collect")
 _ANSWER = "rlf-nodes: "
 
 
-def collect() -> None:
+def collect_nodes() -> None:
     """Asks every node, and prints the answers in one line."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -189,7 +189,7 @@ def settle(plan_text: str) -> list[tuple[int, str, str]]:
     return [(step_of(path), str(path), checkpoint_hash(path)) for path in whole_checkpoints(job)]
 
 
-def read_answer(lines: Iterable[str]) -> list[CheckpointSaved]:
+def read_checkpoints(lines: Iterable[str]) -> list[CheckpointSaved]:
     """The checkpoints that the nodes have, oldest first. Raises RunError where they did not answer."""
     for line in lines:
         if line.startswith(_ANSWER):
@@ -216,7 +216,7 @@ def _find_complaints(accepted: Mapping[Package, str]) -> Iterator[str]:
 
     ray.init()
     nodes: list[dict[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
-    task = ray.remote(look)
+    task = ray.remote(look_here)
     for node in [node for node in nodes if node.get("Resources", {}).get("GPU")] or nodes:
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         found = ray.get(task.options(num_cpus=0, scheduling_strategy=there).remote())
@@ -225,7 +225,7 @@ def _find_complaints(accepted: Mapping[Package, str]) -> Iterator[str]:
     ray.shutdown()
 
 
-def look() -> str:
+def look_here() -> str:
     """What this node has, as `LOOK` prints it; or the last line of the error."""
     done = run_to_end([sys.executable, "-c", LOOK, *PINS], 600)
     return (done.stdout if done.returncode == 0 else done.stderr).strip().rpartition("\n")[2]
@@ -233,6 +233,6 @@ def look() -> str:
 
 if __name__ == "__main__":
     if sys.argv[1] == "collect":
-        collect()
+        collect_nodes()
     else:
         start_checked(sys.argv[2:])

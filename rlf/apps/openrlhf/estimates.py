@@ -205,7 +205,7 @@ def _cut(name: str, size_bytes: int, weights: tuple[str, int], count: int, over:
     )
 
 
-def estimate_disk(spec: RunSpec, shape: ModelShape) -> Memory:
+def estimate_job_disk(spec: RunSpec, shape: ModelShape) -> Memory:
     """Checkpoints, the Hugging Face folders that none of them replaces, and the final model."""
     return Memory("disk", tuple(_list_parts(spec, shape)))
 

@@ -223,13 +223,13 @@ class ParserAnswer:
     """Every option that it knows, without dashes, with what follows it."""
 
 
-def is_installed() -> bool:
+def has_openrlhf() -> bool:
     """Whether OpenRLHF is on this machine, with or without what it needs to run."""
     return importlib.util.find_spec("openrlhf") is not None
 
 
 @cache
-def installed_version() -> str:
+def openrlhf_version() -> str:
     """E.g. `0.11.2`."""
     return importlib.metadata.version("openrlhf")
 
@@ -243,7 +243,7 @@ def parse_options(options: Sequence[str], python: Path | None = None) -> ParserA
     asked = list(options)
     if python is None:
         folder = Path(str(importlib.metadata.distribution("openrlhf").locate_file("openrlhf")))
-        version, stamp = installed_version(), stamp_file(folder / "cli" / "train_ppo_ray.py")
+        version, stamp = openrlhf_version(), stamp_file(folder / "cli" / "train_ppo_ray.py")
     else:
         version, stamp = VERSION, stamp_file(python)
     key = ["openrlhf", version, stamp, asked]
@@ -273,7 +273,7 @@ def find_flag_faults(loaded: LoadedSpec) -> Iterator[Fault]:
             yield loaded.fault(path, f"rlf writes --{flag} itself{fix}")
         elif flag in REFUSED:
             yield loaded.fault(path, f"--{flag} is not for rlf's jobs: {REFUSED[flag]}.")
-        elif flag not in TAKES and (not is_installed() or installed_version() == VERSION):
+        elif flag not in TAKES and (not has_openrlhf() or openrlhf_version() == VERSION):
             yield _unknown_option_fault(loaded, path, flag, TAKES)
         elif flag in TAKES and (complaint := _of_wrong_kind(flag, value)):
             yield loaded.fault(path, complaint)
@@ -289,7 +289,7 @@ def check_options(loaded: LoadedSpec, python: Path | None = None) -> tuple[list[
     """
     engine = openrlhf_settings(loaded.spec)
     warnings: list[Fault] = []
-    is_here = is_installed()
+    is_here = has_openrlhf()
     if not is_here and python is None:
         message = f"OpenRLHF is not installed: its options were checked only against rlf's list for {VERSION}. "
         complaint = find_python_complaint()
@@ -298,8 +298,8 @@ def check_options(loaded: LoadedSpec, python: Path | None = None) -> tuple[list[
             fix = f"{complaint}. Use an older Python to have its own parser check them, and to run the job."
         return [], [loaded.fault(("engine", "kind"), message + fix)]
     parsed = parse_options(argv(loaded.spec, Job(Path("/job"), Path("/job"))), None if is_here else python)
-    if is_here and installed_version() != VERSION:
-        message = f"OpenRLHF {installed_version()} is installed; rlf is made for {VERSION}. Install that."
+    if is_here and openrlhf_version() != VERSION:
+        message = f"OpenRLHF {openrlhf_version()} is installed; rlf is made for {VERSION}. Install that."
         warnings.append(loaded.fault(("engine", "kind"), message))
     stated = [loaded.fault(("engine", "kind"), f"OpenRLHF says: {line}") for line in parsed.said]
     return list(_parser_faults(loaded, engine, parsed)), [*warnings, *stated]

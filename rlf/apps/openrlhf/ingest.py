@@ -22,12 +22,12 @@ from rlf.apps.openrlhf.job import (
     JobAttempt,
     best_checkpoint,
     checkpoint_hash,
-    kept_checkpoints,
+    kept_folders,
     mark_best,
     step_of,
     whole_checkpoints,
 )
-from rlf.apps.openrlhf.log import LogLine, LogReader, parse_line
+from rlf.apps.openrlhf.log import JobLogLine, LogReader, parse_line
 from rlf.apps.openrlhf.settings import openrlhf_settings
 from rlf.apps.openrlhf.shared import Group, filler, round_reward
 from rlf.apps.openrlhf.spool import SpoolReader
@@ -48,7 +48,7 @@ from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Int
 # The advantages that a step's trajectories had, computed as OpenRLHF computes them from the rewards it got.
 
 
-def mean_advantages(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
+def sampled_advantages(records: Sequence[Record], train: TrainSpec) -> list[float | None]:
     """Mean advantage over each trajectory's sampled tokens; None where it is left out of the loss or was played again.
 
     All None where advantages need what OpenRLHF keeps to itself: a critic's values, a reference's log-probabilities.
@@ -134,7 +134,7 @@ class Ingest:
         self._comes_late = openrlhf_settings(spec).ingest is not None
         self._folder = job.received(attempt.number) if self._comes_late else Path(attempt.spool)
         self._spool = SpoolReader(self._folder, pool)
-        self._lines = deque[LogLine]()
+        self._lines = deque[JobLogLine]()
         """Those whose trajectories have not all come."""
         self._groups: dict[int, Group] = {}
         """By row, those of which not all has come."""
@@ -224,7 +224,7 @@ class Ingest:
         line = self._lines[0]
         return f"the evaluation after step {line.step}" if line.metrics is None else f"step {line.step}"
 
-    def _has_come(self, line: LogLine) -> bool:
+    def _has_come(self, line: JobLogLine) -> bool:
         """Whether all trajectories are there that OpenRLHF had when it printed a line."""
         if line.metrics is None:
             return len(self._evaluating) >= len(self._order)
@@ -270,7 +270,7 @@ class Ingest:
             missing = f"{expected - num_final} of {expected} trajectories did not come from the nodes"
             text = f"step {step}: {missing}; they are in {self._attempt.spool} there"
             self._emit_event(Notice("warning", text, {"step": step}), step)
-        advantages, encoded = mean_advantages(records, self._spec.train), [record.encoded for record in records]
+        advantages, encoded = sampled_advantages(records, self._spec.train), [record.encoded for record in records]
         reported = {**own, **self._usage(own.get("time/step_s", math.inf))}
         metrics = self._metrics(reported, records, advantages)
         self._emit_event(StepFinished(step, metrics, scored, advantages, encoded), step)
@@ -327,7 +327,7 @@ class Ingest:
                 except FileNotFoundError:  # OpenRLHF makes room: it removes a checkpoint while it is looked at here
                     continue
                 if last or self._growing.get(path) == sha256:
-                    kept = tuple(map(step_of, kept_checkpoints(self._job, self._spec.checkpoint.keep)))
+                    kept = tuple(map(step_of, kept_folders(self._job, self._spec.checkpoint.keep)))
                     self.tell_checkpoint(CheckpointSaved(step_of(path), str(path), sha256, kept))
                 self._growing[path] = sha256
 

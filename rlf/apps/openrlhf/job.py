@@ -245,7 +245,7 @@ def point_to(job: Job, checkpoint: Path | None) -> None:
                 shutil.rmtree(newer)
 
 
-def kept_checkpoints(job: Job, keep: int) -> list[Path]:
+def kept_folders(job: Job, keep: int) -> list[Path]:
     """The policy's folders that a run keeps, oldest first: the newest, and the one with the best evaluation."""
     whole, best = whole_checkpoints(job), best_checkpoint(job)
     return [path for path in whole if path in whole[-keep:] or (best is not None and path == best[0])]
@@ -304,7 +304,7 @@ def drop_surplus(job: Job, keep: int) -> None:
 
     While it runs, more are there: OpenRLHF makes room before it writes, and counts the best one too.
     """
-    kept = kept_checkpoints(job, keep)
+    kept = kept_folders(job, keep)
     for path in whole_checkpoints(job):
         for folder in _trained(job) if path not in kept else ():
             shutil.rmtree(folder / path.name)
@@ -332,7 +332,7 @@ def _hash_of(shards: Sequence[Path], folder: Path) -> str:
     return hash_json([[os.path.relpath(path, folder), path.stat().st_size] for path in shards])
 
 
-def is_whole(checkpoint: Path, sha256: str) -> bool:
+def has_whole_shards(checkpoint: Path, sha256: str) -> bool:
     """Whether the shards are those that were recorded, and the content of each has the checksums of its writing."""
     try:
         shards = _shards(checkpoint)

@@ -64,7 +64,7 @@ METRICS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class LogLine:
+class JobLogLine:
     """A step is over, or an evaluation after it."""
 
     step: int
@@ -91,13 +91,13 @@ class LogReader:
         return [_COLOUR.sub("", line) for line in whole.decode(errors="replace").splitlines()]
 
 
-def parse_line(line: str) -> LogLine | None:
+def parse_line(line: str) -> JobLogLine | None:
     """The step or evaluation that a line reports; None for other lines."""
     if match := _STEP.search(line):
         found = _numbers(match[2])
-        return LogLine(int(match[1]), {ours: found[theirs] for theirs, ours in METRICS.items() if theirs in found})
+        return JobLogLine(int(match[1]), {ours: found[theirs] for theirs, ours in METRICS.items() if theirs in found})
     if match := _EVALUATION.search(line):
-        return LogLine(int(match[1]))
+        return JobLogLine(int(match[1]))
     return None
 
 

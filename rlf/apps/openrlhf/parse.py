@@ -81,7 +81,7 @@ def _jsonable(value: Any) -> Any:
     return {key: _jsonable(child) for key, child in vars(value).items()} if hasattr(value, "__dict__") else value
 
 
-def parse(options: list[str]) -> dict[str, Any]:
+def parse_argv(options: list[str]) -> dict[str, Any]:
     """Parses options: the arguments or the error, the printed messages, and every known option."""
     known: dict[str, str] = {}
     said = io.StringIO()
@@ -100,4 +100,4 @@ def parse(options: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(parse(json.load(sys.stdin))))  # noqa: T201  # the script's one result
+    print(json.dumps(parse_argv(json.load(sys.stdin))))  # noqa: T201  # the script's one result

@@ -161,11 +161,11 @@ class AdapterMerge:
         parts[found["part"]] = weight.clone()  # the sender takes its memory back when this call is over
         if len(parts) == 3:
             del self._parts[module]
-            merged = merge(parts["base_layer"], parts["lora_A.default"], parts["lora_B.default"], self._scale)
+            merged = merge_adapter(parts["base_layer"], parts["lora_A.default"], parts["lora_B.default"], self._scale)
             yield f"{module}.weight", merged
 
 
-def merge(weight_OI: torch.Tensor, a_RI: torch.Tensor, b_OR: torch.Tensor, scale: float) -> torch.Tensor:
+def merge_adapter(weight_OI: torch.Tensor, a_RI: torch.Tensor, b_OR: torch.Tensor, scale: float) -> torch.Tensor:
     """W + scale x B A [O, I] in W's dtype, computed in float32: O outputs, I inputs, R rank."""
     import torch
 

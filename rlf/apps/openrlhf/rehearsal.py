@@ -42,7 +42,7 @@ _MAX_ERROR_CHARS = 120
 Reach = Callable[[str, str], None]
 
 
-def rehearse(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> RehearsalReport:
+def rehearse_job(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> RehearsalReport:
     """Runs the job of a checked spec with a small model, and reports what has worked as it does.
 
     Raises:

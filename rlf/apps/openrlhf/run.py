@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.apps.openrlhf.checks import check_place, check_secrets
-from rlf.apps.openrlhf.cluster import COLLECT, DONE, GOES_ON, START_CHECKED, Cluster, read_answer, submission_id
+from rlf.apps.openrlhf.cluster import COLLECT, DONE, GOES_ON, START_CHECKED, Cluster, read_checkpoints, submission_id
 from rlf.apps.openrlhf.emit import ENTRY, write_job
 from rlf.apps.openrlhf.ingest import Ingest
 from rlf.apps.openrlhf.job import (
@@ -295,7 +295,7 @@ class OpenRlhfRun:
         await self._cluster.submit(name, self.job, COLLECT, job_env)
         async with self._cluster.followed(name, log) as process:
             await process.wait()
-        return read_answer(LogReader(log).read())
+        return read_checkpoints(LogReader(log).read())
 
     async def _settle_alone(self) -> list[CheckpointSaved]:
         assert self._ingest is not None, "nodes whose disk this machine can read"

@@ -305,7 +305,7 @@ class SpoolPool:
         process = self._free.get()
         try:
             _send(process, order)
-            answer = read_answer(_receive(process))
+            answer = unpack_answer(_receive(process))
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             raise RunError("a process that reads trajectories was killed; continue with `rlf resume`.") from error
         finally:
@@ -324,8 +324,8 @@ def _receive(process: subprocess.Popen[bytes]) -> bytes:
     return answer
 
 
-def read_answer(answer: bytes) -> list[list[Line]] | RunError:
-    """Unpacks the answer of `pack`."""
+def unpack_answer(answer: bytes) -> list[list[Line]] | RunError:
+    """Unpacks the answer of `pack_all`."""
     with _uncollected():
         found: list[list[Line]] | RunError = pickle.loads(answer)
     return found
@@ -368,7 +368,7 @@ def answer_orders() -> None:
     encode: Encode | None = pickle.load(orders)
     while (order := _next_order(orders)) is not None:
         try:
-            answer = pack([read_span(span, encode) for span in order])
+            answer = pack_all([read_span(span, encode) for span in order])
         except RunError as error:
             answer = pickle.dumps(error)
         answers.write(len(answer).to_bytes(_SIZE_BYTES, "little") + answer)
@@ -383,7 +383,7 @@ def _next_order(orders: BinaryIO) -> Sequence[Span] | None:
     return order
 
 
-def pack(answer: object) -> bytes:
+def pack_all(answer: object) -> bytes:
     """Records in few bytes that are quick to read."""
     packed = io.BytesIO()
     _Pickler(packed, 5).dump(answer)

@@ -179,13 +179,13 @@ class _FtrlWorld(World):
             words = "is not a mapping of tools to lists of answers" if golds is None else "has nothing to solve"
             raise ValueError(f"{UNSOLVED} {words}")
         self._golds = golds
-        answer = await self._sessions.ask(self._session, f"{_HOST}\nload_tools({json.dumps(codes)!r})")
+        answer = await self._sessions.ask(self._session, f"{_HOST}\nload_sources({json.dumps(codes)!r})")
         if answer:
             raise RuntimeError(answer)
 
     async def call(self, call: ToolCall) -> Step:
         asked = json.dumps([call.name, dict(call.arguments)])
-        answer = await self._sessions.ask(self._session, f"call_tool({asked!r})")
+        answer = await self._sessions.ask(self._session, f"call_source({asked!r})")
         match answer:
             case {"refusal": str(text)}:
                 raise ToolFailure(ToolOutcome.TOOL_ERROR, text)

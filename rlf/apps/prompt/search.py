@@ -186,7 +186,7 @@ class Adapter:
             else:
                 played = self._wait(self._play([tasks[task] for task in missing], candidate))
                 found = {
-                    one.trajectory.task.id: [one.reward, describe(one), one.trajectory.num_sampled] for one in played
+                    one.trajectory.task.id: [one.reward, in_words(one), one.trajectory.num_sampled] for one in played
                 }
             for task in missing:
                 self._kept.keep(f"{key} {task}", found[task])
@@ -222,7 +222,7 @@ class Adapter:
         return {name: list(eval_batch.trajectories) for name in components_to_update}
 
 
-def describe(item: Scored) -> dict[str, str]:
+def in_words(item: Scored) -> dict[str, str]:
     """A trajectory in words: what was asked, what was written and called, and how it was scored."""
     trajectory, lines = item.trajectory, list[str]()
     for turn in trajectory.turns:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rlf.apps.rehearse.rehearsals import Rehearsal, RehearsalStage
 
 
-def rehearse(
+def rehearse_command(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(metavar="[SPEC|KEY=VALUE]...", show_default=False, autocompletion=complete_spec),

@@ -38,7 +38,7 @@ _SMALLEST = 1e-9
 """A change that is one."""
 
 
-def list_rewards(
+def list_rewards_command(
     files: RewardFiles = None,
     kinds: Annotated[bool, typer.Option("--kinds", help="List all kinds and rules instead.")] = False,
     no_import: NoImport = False,
@@ -101,7 +101,7 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
     """
     import asyncio
 
-    from rlf.apps.rewards.scoring import first_row, try_rewards
+    from rlf.apps.rewards.scoring import first_row, try_reward_files
     from rlf.runs.rewards import load_rewards
 
     loaded = load_rewards(*split_arguments(files or (), need_file=bool(files)))
@@ -111,7 +111,7 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
             print(
                 f"{file.file}: terms without `tests:` are tried on data.train's first row: {question}", file=sys.stderr
             )
-    trials = asyncio.run(try_rewards(loaded))
+    trials = asyncio.run(try_reward_files(loaded))
     headers = ("term", "tried on", "verdict", "expected", "value", "reason")
     print_result("rewards test", trials, as_json, plain_table(headers, map(_verdict_row, trials)))
     num_failed = sum(trial.ok is False for trial in trials)
@@ -141,14 +141,14 @@ def score_rewards(
     """Score saved trajectories with a spec's terms: what moved, by which term, and what it does to advantages."""
     import asyncio
 
-    from rlf.apps.rewards.scoring import rescore, saved_in_file, saved_in_run
+    from rlf.apps.rewards.scoring import rescore_saved, saved_in_file, saved_in_run
     from rlf.runs.rewards import rescoring_spec
 
     if (run is None) == (file is None):
         raise RlfError("expected --run or --file, and one of them. Write e.g. `rlf rewards score SPEC --run latest`.")
     spec = rescoring_spec(*split_arguments(arguments))
     saved = saved_in_file(file) if file is not None else saved_in_run(run or "", runs_folder, phase=phase, step=step)
-    found = asyncio.run(rescore(spec, saved))
+    found = asyncio.run(rescore_saved(spec, saved))
     print_result("rewards score", found, as_json, lambda: _print_rescored(found))
 
 

@@ -24,7 +24,7 @@ def list_rewards(files: Sequence[str]) -> list[RewardTerm]:
 
 def try_rewards(files: Sequence[str]) -> list[Trial]:
     """`rlf rewards test`."""
-    return list(asyncio.run(scoring.try_rewards(load_rewards([Path(file) for file in files]))))
+    return list(asyncio.run(scoring.try_reward_files(load_rewards([Path(file) for file in files]))))
 
 
 def rescore(
@@ -47,7 +47,7 @@ def rescore(
     if unknown := sorted(set(weights) - set(names)):
         raise RlfError(f"weights: no term {unknown[0]!r} (known: {', '.join(names)}).")
     terms = [term.model_copy(update={"weight": weights.get(term.name, term.weight)}) for term in found.rewards]
-    return asyncio.run(scoring.rescore(found.model_copy(update={"rewards": tuple(terms)}), saved))
+    return asyncio.run(scoring.rescore_saved(found.model_copy(update={"rewards": tuple(terms)}), saved))
 
 
 def _recorded_spec(run: str, runs_folder: Path) -> RunSpec:

@@ -19,7 +19,7 @@ def try_rewards(spec: Spec = (), *, runs_folder: AnyPath = DEFAULT_RUNS) -> list
         spec: a spec, or several and reward files; without any, every file in `reward_specs`.
     """
     with as_command():
-        return asyncio.run(scoring.try_rewards(load_rewards(*to_command(spec, (), runs_folder, in_file=True))))
+        return asyncio.run(scoring.try_reward_files(load_rewards(*to_command(spec, (), runs_folder, in_file=True))))
 
 
 def score(
@@ -34,4 +34,4 @@ def score(
     plain = [each.trajectory if isinstance(each, Scored) else each for each in trajectories]
     with as_command():
         terms = load_rewards(*to_command(rewards, (), runs_folder, in_file=True))
-        return asyncio.run(scoring.score(terms, plain, step=step))
+        return asyncio.run(scoring.score_files(terms, plain, step=step))

@@ -37,7 +37,7 @@ _MOST_GOLDS = 5
 """Shown of each form."""
 
 
-async def score(files: Sequence[RewardFile], trajectories: Sequence[Trajectory], *, step: int) -> list[Scored]:
+async def score_files(files: Sequence[RewardFile], trajectories: Sequence[Trajectory], *, step: int) -> list[Scored]:
     """Trajectories with the scores of all the files' terms."""
     terms = [term for file in files for term in file.terms]
     tools = [tool for file in files for tool in file.tools]
@@ -45,7 +45,7 @@ async def score(files: Sequence[RewardFile], trajectories: Sequence[Trajectory],
         return await function.score_all(trajectories, step=step)
 
 
-async def try_rewards(files: Sequence[RewardFile]) -> list[Trial]:
+async def try_reward_files(files: Sequence[RewardFile]) -> list[Trial]:
     """The trials of each file's terms."""
     trials = list[Trial]()
     for file in files:
@@ -180,7 +180,7 @@ class Rescoring:
     trajectories: tuple[RescoredTrajectory, ...]
 
 
-async def rescore(spec: RunSpec, saved: SavedTrajectories) -> Rescoring:
+async def rescore_saved(spec: RunSpec, saved: SavedTrajectories) -> Rescoring:
     """Scores saved trajectories with a spec's terms and recomputes advantages by its estimator.
 
     A penalty on the distance to a reference is left out of both, since it needs the models.

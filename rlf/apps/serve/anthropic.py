@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rlf.apps.serve.dialect import AnswerBlock, BlockDialect, BlockKind, BlockStage, Event, Json
-from rlf.apps.serve.dialogue import UNREAD, StoredConversation, read_text
+from rlf.apps.serve.dialogue import UNREAD, StoredConversation, read_content
 from rlf.apps.serve.generation import Delta
 from rlf.apps.serve.requests import ChatRequest, Refusal, read_request
 from rlf.core.kinds import StrictModel
@@ -86,7 +86,7 @@ class MessagesRequest(StrictModel):
 
     def as_chat(self, before: Sequence[Json] = ()) -> ChatRequest:
         """The same in OpenAI's words, after earlier messages. Raises Refusal for what has none."""
-        system = [{"role": "system", "content": read_text(self.system, "system")}] if self.system else []
+        system = [{"role": "system", "content": read_content(self.system, "system")}] if self.system else []
         messages = [
             converted
             for at, message in enumerate(self.messages)
@@ -266,8 +266,8 @@ def _to_openai_messages(message: Mapping[str, Any], where: str) -> Iterator[Json
 def _read_content(content: Any, where: str) -> str | list[Json]:
     """A content as OpenAI's: its text, or parts where images are among its blocks. Raises Refusal for other blocks."""
     if not isinstance(content, list) or not any(isinstance(b, dict) and b.get("type") == "image" for b in content):
-        return read_text(content, where)
-    return [_read_image(b) or {"type": "text", "text": read_text([b], where)} for b in content]
+        return read_content(content, where)
+    return [_read_image(b) or {"type": "text", "text": read_content([b], where)} for b in content]
 
 
 def _read_image(block: Any) -> Json | None:

@@ -23,7 +23,7 @@ from rlf.apps.serve.dialogue import Dialogue, check_messages
 from rlf.apps.serve.generation import Answers, HostGate, Metrics
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.openai import Chat, Completions
-from rlf.apps.serve.requests import Refusal, RequestTool, read_json, read_request, token_text
+from rlf.apps.serve.requests import Refusal, RequestTool, body_object, read_request, token_text
 from rlf.apps.serve.responses import Responses
 from rlf.core.kinds import StrictModel
 from rlf.core.servers import BACKLOG, TlsCertificate, guard_visitors, server_context
@@ -172,7 +172,7 @@ class Server(ABC):
 
     async def _answer_count(self, request: web.Request) -> web.Response:
         async with self._hold_deadline():
-            asked = read_request(CountRequest, read_json(await request.read()), note=self._note_ignored)
+            asked = read_request(CountRequest, body_object(await request.read()), note=self._note_ignored)
             model = self.find_model(request)
             return web.json_response({"input_tokens": await model.count_prompt(asked.as_chat())})
 
@@ -184,7 +184,7 @@ class Server(ABC):
         async def answer(request: web.Request) -> web.StreamResponse:
             async with self._hold_deadline():
                 body = await request.read()
-                asked = dialect.read(read_json(body), strict=self._settings.strict, note=self._note_ignored)
+                asked = dialect.read(body_object(body), strict=self._settings.strict, note=self._note_ignored)
             model = self.find_model(request, body)
             with model.gate.enter(asked.num_answers):
                 async with self._hold_deadline():
@@ -262,7 +262,7 @@ class ModelServer(Server):
 
     async def _answer_tokenize(self, request: web.Request) -> web.Response:
         async with self._hold_deadline():
-            asked = read_request(TokenizeRequest, read_json(await request.read()))
+            asked = read_request(TokenizeRequest, body_object(await request.read()))
         if (asked.prompt is None) == (asked.messages is None):
             raise Refusal(400, "expected either `prompt` or `messages`")
         if asked.messages is not None:
@@ -278,7 +278,7 @@ class ModelServer(Server):
 
     async def _answer_detokenize(self, request: web.Request) -> web.Response:
         async with self._hold_deadline():
-            asked = read_request(DetokenizeRequest, read_json(await request.read()))
+            asked = read_request(DetokenizeRequest, body_object(await request.read()))
         if any(not 0 <= token < len(self._tokenizer) for token in asked.tokens):
             raise Refusal(400, f"tokens: expected ids below {len(self._tokenizer)}", key="tokens")
         return web.json_response({"prompt": self._tokenizer.decode(list(asked.tokens))})

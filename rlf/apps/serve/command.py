@@ -28,7 +28,7 @@ from rlf.cli.output import facts_table
 from rlf.core.errors import RlfError
 
 
-def serve(
+def serve_command(
     target: Annotated[str, TARGET],
     arguments: TargetChanges = None,
     host: Host = "127.0.0.1",
@@ -109,7 +109,7 @@ def serve(
     raise KeyboardInterrupt  # nothing else ends it
 
 
-def certify_agent(
+def certify_agent_command(
     arguments: SpecArguments,
     num: Annotated[int, typer.Option("--num", min=1, max=1000, help="Rows of the training set that are played.")] = 8,
     least: Annotated[

@@ -290,7 +290,7 @@ def checked_message(message: Mapping[str, Any], at: int, *, sees: bool = False) 
     content, images = message.get("content"), list[str]()
     if sees and role in _DATA_ROLES and isinstance(content, list):
         content = [_take_image(part, images, where) for part in content]
-    checked: dict[str, Any] = {"role": role, "content": read_text(content, f"{where}.content")}
+    checked: dict[str, Any] = {"role": role, "content": read_content(content, f"{where}.content")}
     if images:
         if checked["content"].count(IMAGE_MARK) > len(images):
             raise Refusal(400, f"{where}.content: {IMAGE_MARK} beside an image marks no place of one", key="messages")
@@ -328,7 +328,7 @@ _METADATA = frozenset(
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 
-def read_text(content: Any, where: str) -> str:
+def read_content(content: Any, where: str) -> str:
     """The text of a content, or of its parts. Raises Refusal for another one."""
     key, texts = where.partition(".")[0], [] if content is None else [content]
     if isinstance(content, list | tuple):

@@ -274,7 +274,7 @@ _FIELDS = ChatRequest.model_fields.keys() - {"model", "request_id", "stream_opti
 """Keys of the sampler, which the other protocols lack."""
 
 
-def read_json(data: bytes) -> dict[str, Any]:
+def body_object(data: bytes) -> dict[str, Any]:
     """The object of a body. Raises Refusal for anything else."""
     try:
         body = from_json(data)

@@ -89,7 +89,7 @@ class TurnReader:
 
     def advance(self, sampled: str) -> Piece:
         """Reads an unfinished turn."""
-        text = self._settled_text(self._opening + cut(sampled, self._stops))
+        text = self._settled_text(self._opening + cut_at_stop(sampled, self._stops))
         if self._chat is None or self._is_plain(text):
             return self._grow_piece(text.strip() if self._chat else text, "")
         if self._is_held or self._chat.by_name:
@@ -105,7 +105,7 @@ class TurnReader:
 
     def finish(self, sampled: str, *, truncated: bool) -> tuple[Piece, ParsedTurn | None]:
         """The rest of what a turn says, and how it was parsed; None where its format is not known."""
-        text = self._opening + cut(sampled, self._stops)
+        text = self._opening + cut_at_stop(sampled, self._stops)
         if self._chat is None:
             return self._grow_piece(text, ""), None
         parsed = self._chat.parse(text, truncated=truncated)
@@ -165,7 +165,7 @@ class TurnReader:
         return text
 
 
-def cut(text: str, stops: Sequence[str]) -> str:
+def cut_at_stop(text: str, stops: Sequence[str]) -> str:
     """A text up to the first stop string."""
     found = [at for stop in stops if (at := text.find(stop)) >= 0]
     return text[: min(found)] if found else text

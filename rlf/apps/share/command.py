@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rlf.apps.share.export import ModelExport
 
 
-def export(
+def export_command(
     name: RunName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the model is written; it must not exist.")],
     step: Annotated[
@@ -79,7 +79,7 @@ def _show_exported(done: ModelExport) -> str:
 # `rlf runs export|import`: runs from one machine to another, and to other tools.
 
 
-def export_runs(
+def export_runs_command(
     names: RunNames,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="File, or folder of tables, to write.")],
     format_: Annotated[
@@ -98,7 +98,7 @@ def export_runs(
     print_result("runs export", done, as_json, f"{counted(len(done.run_ids), 'run')} written to {out}")
 
 
-def import_runs(
+def import_runs_command(
     source: Annotated[
         str, typer.Argument(metavar="FILE|URL", help="A file of `rlf runs export`, or any other lineage.")
     ],

@@ -31,7 +31,7 @@ T = TypeVar("T")
 ToolName = Annotated[str, typer.Argument(metavar="NAME", help="The tool's name.", autocompletion=complete_tool)]
 
 
-def list_tools(files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
+def list_tools_command(files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """List tools with their arguments and limits."""
     from rlf.python.tools import Tool
     from rlf.runs.tools import tools_of_files
@@ -52,7 +52,9 @@ def _list_tools(found: Sequence[tuple[Path, ToolDeclaration]]) -> Table:
     return table
 
 
-def show_tool(name: ToolName, files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
+def show_tool_command(
+    name: ToolName, files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False
+) -> None:
     """Show one tool as it is declared, and as the model of a spec reads it: exact text and tokens."""
     from rlf.apps.tools.trials import render_tool
     from rlf.python.tools import Tool
@@ -94,14 +96,14 @@ def test_tools(
     A Python function without an example is called with arguments made from its inputSchema; stderr says which before
     the call.
     """
-    from rlf.apps.tools.trials import refuse_failed, try_tools
+    from rlf.apps.tools.trials import refuse_failed, try_each_tool
     from rlf.runs.tools import load_tools
 
     tools = load_tools(*split_arguments(files or (), need_file=bool(files)))
     if call is not None:
         _run_call(tools, *call, as_json=as_json)
         return
-    trials = _run_redirected(try_tools(tools, _announce_call))
+    trials = _run_redirected(try_each_tool(tools, _announce_call))
     notes = [
         Text.assemble((trial.tool, style), f": {visible(line)}")
         for trial in trials
@@ -196,7 +198,7 @@ def _show_facts(tool: ToolDeclaration) -> Table:
 
 def _run_call(tools: Sequence[ToolDeclaration], name: str, text: str, *, as_json: bool) -> None:
     """Runs one call and prints what the model would read."""
-    from rlf.apps.tools.trials import call_tool
+    from rlf.apps.tools.trials import call_as_model
     from rlf.tools.validate import sample_arguments
 
     named = [tool for tool in tools if tool.name == name]
@@ -204,7 +206,7 @@ def _run_call(tools: Sequence[ToolDeclaration], name: str, text: str, *, as_json
         raise RlfError(f"--call: {name!r} is declared in several files. Name the file, or a spec, before `--call`.")
     made = [arguments for tool in named for arguments in sample_arguments(tool.input_schema)]
     arguments = _parse_arguments(text, example=made[0] if made else _ANY_ARGUMENTS)
-    called = _run_redirected(call_tool(named or tools, name, arguments))
+    called = _run_redirected(call_as_model(named or tools, name, arguments))
     result = called.result
     print_result("tools test", called, as_json, visible(result.text))
     if result.outcome != "ok":

@@ -45,7 +45,7 @@ def call_tool(file: str, name: str | None, arguments: Mapping[str, Any]) -> tria
     tools = load.load_tools([Path(file)])
     if name is None and len(tools) > 1:
         raise RlfError(f"{file}: declares {', '.join(tool.name for tool in tools)}. Name one of them.")
-    return asyncio.run(trials.call_tool(tools, name or tools[0].name, arguments))
+    return asyncio.run(trials.call_as_model(tools, name or tools[0].name, arguments))
 
 
 TASKS = (list_tools, show_tool, call_tool)

@@ -16,4 +16,4 @@ def try_tools(spec: Spec = (), *, runs_folder: AnyPath = DEFAULT_RUNS) -> list[T
     A Python function without an example is called with arguments made from its schema.
     """
     with as_command():
-        return asyncio.run(trials.try_tools(load.load_tools(*to_command(spec, (), runs_folder, in_file=True))))
+        return asyncio.run(trials.try_each_tool(load.load_tools(*to_command(spec, (), runs_folder, in_file=True))))

@@ -68,7 +68,7 @@ class BenchReport:
     """`wall_s / floor_s`."""
 
 
-async def bench(
+async def time_calls(
     declaration: ToolDeclaration, arguments: Sequence[Mapping[str, Any]], *, concurrency: int, num_calls: int
 ) -> BenchReport:
     """Makes calls with the given arguments in turn, so many at once; the tool's limits hold, its cache is left out.
@@ -212,7 +212,7 @@ Announce = Callable[[str, Mapping[str, Any]], None]
 """Takes a tool's name and made-up arguments before the call: a function may write, send or delete."""
 
 
-async def try_tools(
+async def try_each_tool(
     tools: Sequence[ToolDeclaration], announce: Announce = lambda name, arguments: None
 ) -> list[ToolTrial]:
     """Each tool by itself: files of a folder may declare one name in several ways, for different specs."""
@@ -245,7 +245,7 @@ async def _try_tool(tool: ToolDeclaration, announce: Announce) -> ToolTrial:
     )
 
 
-async def call_tool(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, Any]) -> CalledTool:
+async def call_as_model(tools: Sequence[ToolDeclaration], name: str, arguments: Mapping[str, Any]) -> CalledTool:
     """One call, as the model would make it: its arguments are JSON in valid text, however they were typed."""
     name, arguments = clean(name), clean_value(dict(arguments))
     async with Executor(tools) as executor:
@@ -261,7 +261,7 @@ async def bench_tool(
         raise RlfError(
             f"{tool.name}: has no example to call it with. Add one under `tests:`, or write --arguments JSON."
         )
-    return ToolBench(tool.name, await bench(tool, given, concurrency=concurrency, num_calls=num_calls))
+    return ToolBench(tool.name, await time_calls(tool, given, concurrency=concurrency, num_calls=num_calls))
 
 
 def refuse_failed(trials: Sequence[ToolTrial]) -> None:

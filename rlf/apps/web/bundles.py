@@ -12,7 +12,7 @@ from rlf.core.files import check_free, published
 from rlf.core.plain_json import as_json
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TrajectorySummary
-from rlf.reports.pages.render import render, run_page, side
+from rlf.reports.pages.render import render_page, run_page, side
 from rlf.reports.report import read_report
 from rlf.reports.sheets import decimal
 from rlf.reports.sweep import is_sweep
@@ -66,7 +66,7 @@ def write_bundle(reader: Reader, name: str, target: Path, limit: int) -> Bundle:
         title = f"{run.record.name} · {run_id}"
         _write_page(folder / "run.html", run_page(report, reader.evaluations(run_id), openings))
         _write_page(folder / "data/run.json", json.dumps(as_json(report), ensure_ascii=False))
-        index = render("bundle.html", title=title, verdicts=[report.verdict.line], rows=rows, num_kept=len(heads))
+        index = render_page("bundle.html", title=title, verdicts=[report.verdict.line], rows=rows, num_kept=len(heads))
         _write_page(folder / "index.html", index)
     size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
     return Bundle(run_id, target, len(rows), size)
@@ -83,7 +83,7 @@ def _write_trajectories(
             file, asked = f"t/{head.phase}-{head.step}-{head.k}.html", messages[-1].content[:120] if messages else ""
             row = _Row(name, file, decimal(head.reward), str(head.stop), asked)
             shown = side("", stored, openings(stored.scored.trajectory))
-            _write_page(folder / row.file, render("turns.html", title=f"{row.name} · {run_id}", side=shown))
+            _write_page(folder / row.file, render_page("turns.html", title=f"{row.name} · {run_id}", side=shown))
             rows.append(row)
     return rows
 

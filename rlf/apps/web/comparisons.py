@@ -218,7 +218,7 @@ def _read_leaves(plan: str) -> PlanValues:
     return PlanValues(values, texts, frozenset((key, texts[key]) for key, value in values.items() if value is not None))
 
 
-def find_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[PlanChange, ...]:
+def find_plan_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[PlanChange, ...]:
     """Keys whose values differ, in the order of the first plan."""
     keys = dict.fromkeys([*before, *now])
     return tuple(PlanChange(key, before.get(key), now.get(key)) for key in keys if before.get(key) != now.get(key))

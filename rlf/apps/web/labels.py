@@ -40,7 +40,7 @@ class TrajectoryLabel:
         return f"{self.phase}/{self.step}/{self.k}"
 
 
-def read_labels(runs_folder: Path) -> dict[str, TrajectoryLabel]:
+def labels_by_id(runs_folder: Path) -> dict[str, TrajectoryLabel]:
     """Labels of trajectories by id, in the file's order; lines of other origins are passed over. Raises RlfError."""
     path = runs_folder / LABELS
     lines = read_labelled_lines(path) if path.exists() else []

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from rlf.apps.web.comparisons import PlanValues, parse_plans, varied_keys
-from rlf.apps.web.run_views import shown_name
+from rlf.apps.web.run_views import run_title
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run, TrainingStep
@@ -24,7 +24,7 @@ _MAX_KEYS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class ChartLine:
     """One line of each chart: a run, or the runs of a group, of which it shows the mean."""
 
     name: str
@@ -41,7 +41,7 @@ class Arm:
 class Overlay:
     """Charts of several arms."""
 
-    arms: tuple[Arm, ...]
+    arms: tuple[ChartLine, ...]
     names: tuple[str, ...]
     """Metrics to choose from."""
     keys: tuple[str, ...]
@@ -88,7 +88,7 @@ def read_overlay(reader: Reader, names: Sequence[str], metric: str, group: str) 
 
 
 def _arm_name(run: Run, plans: Mapping[str, PlanValues], keys: Sequence[str], group: str, tags: Sequence[str]) -> str:
-    name = shown_name(run.record.name, tags)
+    name = run_title(run.record.name, tags)
     values: Mapping[str, Any] = plans[run.record.id].values if run.record.id in plans else {}
     if group:
         return name if group == "name" else f"{group}={values.get(group)}"
@@ -119,11 +119,11 @@ def _charts_of(curves: Sequence[ArmCurve], wanted: set[str]) -> list[Chart]:
     return [*main_curves(chosen), *further_curves(chosen)]
 
 
-def _read_arm(reader: Reader, name: str, runs: Sequence[Run], steps: Mapping[str, Sequence[TrainingStep]]) -> Arm:
+def _read_arm(reader: Reader, name: str, runs: Sequence[Run], steps: Mapping[str, Sequence[TrainingStep]]) -> ChartLine:
     moments = [read_moments(reader, run, steps[run.record.id]) for run in runs]
     shared = sorted(set.intersection(*(set(one) for one in moments)))
     means = [[fmean(one[step][place] for one in moments) for step in shared] for place in (0, 1)]
-    return Arm(name, tuple(run.record.id for run in runs), tuple(shared), tuple(means[0]), tuple(means[1]))
+    return ChartLine(name, tuple(run.record.id for run in runs), tuple(shared), tuple(means[0]), tuple(means[1]))
 
 
 def read_moments(reader: Reader, run: Run, steps: Sequence[TrainingStep]) -> dict[int, tuple[float, float]]:

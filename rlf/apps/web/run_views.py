@@ -177,7 +177,7 @@ NAMED = "name="
 """A tag that begins so is what the page calls a run: the name of its spec is sealed in the lineage."""
 
 
-def shown_name(name: str, tags: Sequence[str]) -> str:
+def run_title(name: str, tags: Sequence[str]) -> str:
     """What a run is called on the page."""
     return next((tag.removeprefix(NAMED) for tag in tags if tag.startswith(NAMED)), name)
 

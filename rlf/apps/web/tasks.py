@@ -84,7 +84,7 @@ class PlannedText:
 
 def plan_text(path: str, text: str | None, overrides: Sequence[str], runs: str = "runs") -> PlannedText:
     """`rlf plan` of a spec whose text may not be saved, and where it differs from the last run."""
-    from rlf.apps.web.comparisons import find_changes, last_run, plan_leaves
+    from rlf.apps.web.comparisons import find_plan_changes, last_run, plan_leaves
     from rlf.runs.planning import report_plan
     from rlf.spec.layers import absolute
 
@@ -95,7 +95,7 @@ def plan_text(path: str, text: str | None, overrides: Sequence[str], runs: str =
     if before is None:
         return PlannedText(report, None, ())
     now = {value.path: value.value for value in report.values}
-    return PlannedText(report, before.record.id, find_changes(plan_leaves(before), now))
+    return PlannedText(report, before.record.id, find_plan_changes(plan_leaves(before), now))
 
 
 def show_prompt(spec: str, overrides: Sequence[str]) -> ShownPrompt:

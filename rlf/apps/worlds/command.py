@@ -40,7 +40,7 @@ LIMIT_S = 600.0
 _STYLES = {"ok": "green", "failed": "bold red", "unknown": "yellow"}
 
 
-def list_worlds(as_json: AsJson = False) -> None:
+def list_worlds_command(as_json: AsJson = False) -> None:
     """List the kinds of worlds, and the specs in the folder `specs` that have one."""
     from rlf.apps.worlds import worlds
 
@@ -49,7 +49,7 @@ def list_worlds(as_json: AsJson = False) -> None:
     print_result("env list", found, as_json, lambda: plain_table(("kind", "what it is", "specs"), rows))
 
 
-def show_world(files: list[Path], overrides: list[str], task: int | None, as_json: bool) -> None:
+def show_spec_world(files: list[Path], overrides: list[str], task: int | None, as_json: bool) -> None:
     """Shows the world of a spec as the model meets it."""
     from rlf.apps.worlds import worlds
 
@@ -66,7 +66,7 @@ def _show_description(shown: DescribedWorld) -> Any:
     return Group(facts_table(facts), plain_table(("tool", "description"), tools), Text(visible(shown.prompt)))
 
 
-def prove_world(
+def prove_spec_world(
     files: list[Path], overrides: list[str], num_tasks: int, tolerance: float, limit_s: float, as_json: bool
 ) -> None:
     """Proves the world of a spec; exit code 3 where a point fails."""
@@ -137,7 +137,7 @@ def _refuse_unsound(page: Page) -> None:
 _HOW_TO_PLAY = "TOOL name=value or TOOL {JSON} calls, other lines are answers, an empty line ends, /undo takes back"
 
 
-def play_world(
+def play_world_command(
     arguments: SpecArguments,
     task: Annotated[int, typer.Option("--task", metavar="N", min=0, help="Which task of the training data.")] = 0,
     show_prompt: Annotated[bool, typer.Option("--prompt", help="Show the prompt as the model reads it.")] = False,
@@ -166,7 +166,7 @@ def play_world(
         nonlocal num_shown
         if not scene.past:
             for line in _opening_lines(
-                scene, worlds.render_prompt(spec, chosen, scene.observation) if show_prompt else None
+                scene, worlds.render_world_prompt(spec, chosen, scene.observation) if show_prompt else None
             ):
                 tell(line)
         for line in (line for step in scene.past[num_shown:] for line in _show_happened(step)):
@@ -188,7 +188,7 @@ def play_world(
                 tell(f"  {fault}")
 
     with redirect_stdout(sys.stderr):  # where the world prints
-        played = asyncio.run(worlds.play(spec, chosen, act))
+        played = asyncio.run(worlds.play_episode(spec, chosen, act))
     for line in (line for step in played.steps[num_shown:] for line in _show_happened(step)):
         tell(line)
     scores = ", ".join(f"{name} {value:g}" for name, value in played.scores)

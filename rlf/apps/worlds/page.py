@@ -16,7 +16,7 @@ def list_worlds() -> list[WorldKind]:
 
 def play_world(spec: str, number: int, actions: Sequence[str | dict[str, Any]]) -> WorldScene:
     """`rlf env play`: the world of a spec after some actions."""
-    return worlds.play_actions(spec, number, actions)
+    return worlds.play_world(spec, number, actions)
 
 
 TASKS = (list_worlds, play_world)

@@ -99,7 +99,7 @@ def describe_world(files: Sequence[Path], overrides: Sequence[str]) -> Described
         env.tools,
         env.limits.model_dump(),
         len(tasks),
-        render_prompt(spec, tasks[0], begun),
+        render_world_prompt(spec, tasks[0], begun),
     )
 
 
@@ -112,7 +112,7 @@ async def _begin_world(spec: RunSpec, task: Task) -> str | None:
     return played.observation
 
 
-def render_prompt(spec: RunSpec, task: Task, observation: str | None = None) -> str:
+def render_world_prompt(spec: RunSpec, task: Task, observation: str | None = None) -> str:
     """The prompt that the model reads before its first turn."""
     from rlf.chat.encoding import load_tokenizer
     from rlf.rollout.rollout import with_observation
@@ -236,7 +236,7 @@ Act = Callable[[Scene], Awaitable[Action | None]]
 """What a person does next. May raise Undone."""
 
 
-async def play(spec: RunSpec, task: Task, act: Act) -> Played:
+async def play_episode(spec: RunSpec, task: Task, act: Act) -> Played:
     """One episode of a world with a person as the policy.
 
     After Undone the world begins again, and all actions but the last are repeated.
@@ -307,7 +307,7 @@ class WorldScene:
     failure: str | None
 
 
-def play_actions(spec: str, number: int, actions: Sequence[str | Mapping[str, Any]]) -> WorldScene:
+def play_world(spec: str, number: int, actions: Sequence[str | Mapping[str, Any]]) -> WorldScene:
     """Plays actions in the world of a spec.
 
     Args:
@@ -324,7 +324,7 @@ def play_actions(spec: str, number: int, actions: Sequence[str | Mapping[str, An
         scenes.append(scene)
         return played[len(scene.past)] if len(scene.past) < len(played) else None
 
-    ended = asyncio.run(play(found, task, act))
+    ended = asyncio.run(play_episode(found, task, act))
     tools = scenes[0].tools if scenes else ()
     return WorldScene(
         task_id=task.id,

@@ -76,7 +76,7 @@ class Local(Engine):
 
         try:
             if loaded.spec.data.demonstrations is not None:
-                faults += import_app("data.demonstrations", "demos", "steps").find_faults(loaded)
+                faults += import_app("data.demonstrations", "demos", "steps").find_demonstration_faults(loaded)
         except RlfError as error:
             faults.append(loaded.fault(("data", "demonstrations"), str(error)))
         try:

@@ -16,7 +16,7 @@ from rlf.core.errors import RlfError
 from rlf.engines.local.attention import AttentionRow, Slots, count_shared, ragged_layout, run_shape, using
 from rlf.engines.local.cache import BLOCK, round_up
 from rlf.engines.local.model import PolicyModel
-from rlf.training.draw import draw, likeliest
+from rlf.training.draw import draw_tokens, likeliest
 from rlf.types.policy import Finish, SampleRequest, Sampling
 
 _MAX_RUN = 512
@@ -175,7 +175,7 @@ class Decoder:
             logits_BV = logits_BV.masked_fill(~torch.from_numpy(allowed).to(logits_BV.device), -math.inf)
         noise = [row.next_uniform for row in rows]
         uniforms_B = torch.tensor(noise, dtype=torch.float64, device=logits_BV.device)
-        tokens_B, logprobs_B = draw(logits_BV, uniforms_B, sampling, source_B)
+        tokens_B, logprobs_B = draw_tokens(logits_BV, uniforms_B, sampling, source_B)
         if sampling.num_top is not None:
             for row, tops in zip(rows, likeliest(logits_BV, tokens_B, sampling.num_top), strict=True):
                 row.tops.append(tops)

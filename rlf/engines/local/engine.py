@@ -52,7 +52,7 @@ from rlf.processes.gpu import GpuWatch, watch_gpu
 from rlf.spec.models import CheckpointSpec, ModelSpec, Schedule
 from rlf.training.batch import make_batch
 from rlf.training.collection import Collector, StepCollection
-from rlf.training.evaluation import evaluate, step_metrics
+from rlf.training.evaluation import evaluate_policy, step_metrics
 from rlf.training.harness import Teaching, build_harness, import_app, open_demonstrations, open_teaching
 from rlf.training.outages import Outages
 from rlf.types.events import CheckpointSaved, EventSink, Notice, StepFinished
@@ -382,7 +382,7 @@ class LocalEngine:
         """What collects, updates, evaluates and saves; evaluations are of the policy's host, which has every update."""
         spec, inputs, emit = opening.plan.spec, opening.inputs, opening.emit
         try_policy = partial(
-            evaluate,
+            evaluate_policy,
             self._host,
             self._harness,
             inputs.evaluation,

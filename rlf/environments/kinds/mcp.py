@@ -25,7 +25,7 @@ from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.text import clean_value
 from rlf.environments.instances import equal_but_drawn, read_goal
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill, hash_state, plain_state
-from rlf.tools.mcp.listing import find_faults, list_live, listing_of
+from rlf.tools.mcp.listing import list_live, listing_faults, listing_of
 from rlf.tools.mcp.server import Entry, Listing, McpServer
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolOutput
@@ -158,7 +158,7 @@ class McpEnv(EnvSpec):
 
     def complaints(self) -> list[str]:
         """Compares what is named with the server's list."""
-        return find_faults(self._asked, lambda listing: list(self._find_misfits(listing)))
+        return listing_faults(self._asked, lambda listing: list(self._find_misfits(listing)))
 
     def _find_misfits(self, listing: Listing) -> Iterator[str]:
         known = listing.tool_names

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def render(template: str, **values: object) -> str:
+def render_page(template: str, **values: object) -> str:
     """A template of this folder as one page that loads nothing: its style and its script stand in it."""
     # Both are files of this package, without any text of a run.
     style, script = (Markup(_read_text(name)) for name in ("report.css", "report.js"))
@@ -175,7 +175,7 @@ def run_page(report: Report, evaluations: Sequence[Evaluation], opening: ReadOpe
     files = ((file.role, visible(file.path), file.sha256[:12]) for file in record.files)
     ends = () if (found := report.summary.example) is None else (found.before, found.after)
     sides = [side(f"step {one.summary.step}", one, opening(one.scored.trajectory)) for one in ends]
-    return render(
+    return render_page(
         "run.html",
         title=f"{visible(record.name)} · {record.id}",
         verdicts=[verdict, *lines],

@@ -203,12 +203,12 @@ def transcript(trajectory: Trajectory) -> str:
     lines = [{"role": message.role, "content": message.content} for message in trajectory.messages]
     for number, turn in enumerate(trajectory.turns):
         lines += [{"role": message.role, "content": message.content} for message in turn.asked if number]
-        lines.append({"role": "assistant", "content": plain(turn.text)})
+        lines.append({"role": "assistant", "content": plain_turn(turn.text)})
         lines += [{"role": "tool", "name": record.call.name, **_show_result(record)} for record in turn.calls]
     return "\n".join(map(_dump_message, lines))
 
 
-def plain(text: str) -> str:
+def plain_turn(text: str) -> str:
     """A turn's text without the special tokens that end it."""
     while (ended := _TURN_END.sub("", text)) != text:
         text = ended

@@ -14,7 +14,7 @@ from rlf.core import RlfError
 from rlf.core.callables import CallableName
 from rlf.core.definitions import find_definition
 from rlf.rewards.calling import OwnFunction, TookTooLong, check_function
-from rlf.rewards.judging.prompts import plain
+from rlf.rewards.judging.prompts import plain_turn
 from rlf.rewards.term import Range, RewardContext, Scorer, Scoring, Stage, Term, Verdict
 from rlf.types import Trajectory
 
@@ -173,7 +173,7 @@ def _for_trl(trajectory: Trajectory) -> dict[str, Any]:
     prompt = [{"role": message.role, "content": message.content} for message in trajectory.task.messages]
     completion: list[dict[str, str]] = []
     for turn in trajectory.turns:
-        completion.append({"role": "assistant", "content": plain(turn.text)})
+        completion.append({"role": "assistant", "content": plain_turn(turn.text)})
         completion += [{"role": "tool", "name": r.call.name, "content": r.result.text} for r in turn.calls]
     completion = completion or [{"role": "assistant", "content": ""}]  # as TRL has a model that says nothing
     first = trajectory.turns[0].start if trajectory.turns else len(trajectory.tokens)
@@ -184,7 +184,7 @@ def _for_verl(trajectory: Trajectory) -> dict[str, Any]:
     """Arguments as verl's reward managers give them; the solution is every turn with its tools' results."""
     columns, parts = trajectory.task.columns, list[str]()
     for turn in trajectory.turns:
-        parts += [plain(turn.text), *(record.result.text for record in turn.calls)]
+        parts += [plain_turn(turn.text), *(record.result.text for record in turn.calls)]
     return {
         "data_source": columns.get("data_source", ""),
         "solution_str": "\n".join(parts),

@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 from rlf.core.redact import fold
-from rlf.rewards.answers import Answer, read, result_of
+from rlf.rewards.answers import Answer, read_answer_text, result_of
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.normalization import Normalization, normalize, plain
+from rlf.rewards.normalization import Normalization, normalize, plain_text
 from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 
@@ -115,7 +115,7 @@ def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalizati
     starts, stops = [0, *(end for _, end in ends)], [*(start for start, _ in ends), len(text)]
     # A text that normalises to an item has at most one separator between any two words, and one more.
     known, longest = set(gold), max((len(item.split()) + 1 for item in gold), default=0)
-    has_dates = any(read(item).form == "date" for item in gold)
+    has_dates = any(read_answer_text(item).form == "date" for item in gold)
     items, at = list[str](), 0
     while at < len(starts):
         first = _compare_form(text[starts[at] : stops[at]], by)
@@ -129,10 +129,10 @@ def answer_items(text: str, gold: Sequence[str], by: Normalization = Normalizati
 
 def _compare_form(item: str, by: Normalization) -> str:
     """An item as it is compared; one that normalises to nothing ("A", "+") as it stands."""
-    found = read(item) if by is Normalization.TEXT else None
+    found = read_answer_text(item) if by is Normalization.TEXT else None
     if found is not None and found.form != "text":
         return found.value
-    return normalize(item, by) or plain(item).strip(".,;:!?")
+    return normalize(item, by) or plain_text(item).strip(".,;:!?")
 
 
 def _json_list(text: str) -> list[Any] | None:

@@ -43,7 +43,7 @@ class ExactMatch(Rule):
         return Verdict(0.0, f"got {trajectory.answer[:80]!r}; expected {shown(answers)}")
 
     def read_gold(self, gold: str) -> Answer:
-        from rlf.rewards.answers import read
+        from rlf.rewards.answers import read_answer_text
 
         found = super().read_gold(gold)
-        return found if found.fault or self.normalize is Normalization.SQUAD else read(gold)
+        return found if found.fault or self.normalize is Normalization.SQUAD else read_answer_text(gold)

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rlf.rewards.answers import Answer, number_in, read, result_of
+from rlf.rewards.answers import Answer, number_in, read_answer_text, result_of
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import golds
 from rlf.rewards.term import KnownSample, Verdict
@@ -51,7 +51,7 @@ class Numeric(Rule):
         return Verdict(0.0, f"got {given}; expected {' or '.join(map(str, right))}")
 
     def read_gold(self, gold: str) -> Answer:
-        number, whole = number_in(gold), read(result_of(gold))
+        number, whole = number_in(gold), read_answer_text(result_of(gold))
         if number is None:
             return whole._replace(fault="is no number, and is unscorable")
         others = len(re.findall(r"\d+", result_of(gold))) > 1 and whole.form != "number"

@@ -53,7 +53,7 @@ def query_sqlite(path: str, sql: str, max_rows: int, max_bytes: int) -> dict[str
         _limit_connection(connection, max_bytes, refusals)
         cursor = connection.execute(sql)
         columns = [column[0] for column in cursor.description or ()]
-        return {"outcome": "ok", "columns": columns, **take_rows(cursor, max_rows, max_bytes)}
+        return {"outcome": "ok", "columns": columns, **bounded_rows(cursor, max_rows, max_bytes)}
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, UnicodeError) as fault:
         return {"outcome": "error", "error": "; ".join([str(fault), *dict.fromkeys(refusals)])}
     except MemoryError:
@@ -99,7 +99,7 @@ def _explain_refusal(action: int, first: str | None, second: str | None) -> str:
     return "the database may only be read: SELECT, and nothing else"
 
 
-def take_rows(found: Iterable[Iterable[Any]], max_rows: int, max_bytes: int) -> dict[str, Any]:
+def bounded_rows(found: Iterable[Iterable[Any]], max_rows: int, max_bytes: int) -> dict[str, Any]:
     """`rows` as JSON has them, as many as the limits let through, and whether they are `truncated`."""
     rows: list[list[Any]] = []
     size = 0
@@ -137,7 +137,7 @@ def query_postgres(url: str, sql: str, max_rows: int, max_bytes: int, timeout_s:
         with psycopg.connect(place, options=options, connect_timeout=max(int(timeout_s), 2)) as connection:
             connection.execute("SELECT 1")
             with connection.cursor() as cursor:
-                found = take_rows(cursor.stream(sql.encode()), max_rows, max_bytes)
+                found = bounded_rows(cursor.stream(sql.encode()), max_rows, max_bytes)
                 return {"outcome": "ok", "columns": [column.name for column in cursor.description or ()], **found}
     except psycopg.errors.QueryCanceled:
         return {"outcome": "timeout", "error": f"no result within {timeout_s:g} s"}

@@ -15,7 +15,7 @@ from rlf.core import RlfError, nearest
 from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
 from rlf.tools.kind import Limits, ToolKind, ToolRuntime
-from rlf.tools.mcp.listing import find_faults, forget, list_ahead
+from rlf.tools.mcp.listing import forget, list_ahead, listing_faults
 from rlf.tools.mcp.server import Entry, Listing, McpServer, variables
 from rlf.tools.results import ToolFailure
 
@@ -43,7 +43,7 @@ class McpTool(ToolKind):
         if self.resource is not None:
             return _resource_complaints(self.resource, input_schema)
         assert self.tool is not None, "neither tool nor resource"
-        return find_faults(self.server, partial(misfits, self.tool, input_schema))
+        return listing_faults(self.server, partial(misfits, self.tool, input_schema))
 
     def static_complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
         """Those of a resource, whose arguments its URI names."""

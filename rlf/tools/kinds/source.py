@@ -91,14 +91,14 @@ class SourceRuntime(ToolRuntime):
     async def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         """Runs one call. Raises ToolFailure for a time that was up, and where the sandbox itself failed."""
         limits = within_time(self.limits, context)
-        execution = await evaluate(self.sandbox, self._source, call_text(self._function, arguments), limits)
+        execution = await run_call(self.sandbox, self._source, call_text(self._function, arguments), limits)
         refuse_failures(execution)
         failed = execution.outcome is not SandboxOutcome.OK
         text = error_of(execution) if failed else to_text(returned_value(execution))
         return ToolOutput(clean(text), is_error=failed, usage=usage_of(execution))
 
 
-async def evaluate(sandbox: Sandbox | RemoteSandbox, source: str, expression: str, limits: SandboxLimits) -> Execution:
+async def run_call(sandbox: Sandbox | RemoteSandbox, source: str, expression: str, limits: SandboxLimits) -> Execution:
     """Evaluates an expression over a source, which runs in a process of its own: plain values alone come from it."""
     return await sandbox.run(Request(expression, program=source, limits=limits))
 

@@ -29,7 +29,7 @@ from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.endpoints.spec import describe_credentials
 from rlf.tools.kind import SharedThings
 from rlf.tools.mcp.messages import HUNG_S, Pulse, Streams, ignore_fault
-from rlf.tools.mcp.requests import NoAnswer
+from rlf.tools.mcp.requests import Silence
 from rlf.tools.mcp.server import (
     SERVER_NAME,
     TRAJECTORY_ENDED,
@@ -350,7 +350,7 @@ def _in_words(fault: BaseException, server: McpServer) -> str:
     """Why there is no session: the one exception within the groups that the SDK's tasks raise."""
     while isinstance(fault, BaseExceptionGroup):
         fault = fault.exceptions[0]
-    if isinstance(fault, MCPError | NoAnswer | RlfError):  # in the words of the server, or of the transport
+    if isinstance(fault, MCPError | Silence | RlfError):  # in the words of the server, or of the transport
         return str(fault)
     if isinstance(fault, ValidationError):
         first = fault.errors(include_url=False, include_context=False, include_input=False)[0]

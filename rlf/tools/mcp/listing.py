@@ -2,8 +2,8 @@
 
 A list is read over a connection of its own the first time, and again when the command, its arguments or the files
 that they name change. None of these shows that a package was upgraded or a module edited, so nothing is held against a
-kept list before it is read again (`find_faults`). What answers at a url is known only to the server itself: its list is
-not kept for other processes. A run compares what it was checked with against the live server.
+kept list before it is read again (`listing_faults`). What answers at a url is known only to the server itself: its
+list is not kept for other processes. A run compares what it was checked with against the live server.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def listing_of(server: McpServer) -> Listing:
     return fresh_listing(server)
 
 
-def find_faults(server: McpServer, find: Callable[[Listing], list[T]]) -> list[T]:
+def listing_faults(server: McpServer, find: Callable[[Listing], list[T]]) -> list[T]:
     """What `find` has against the server's list, which is read again before a fault is found in one that is not fresh.
 
     Raises:

@@ -39,7 +39,7 @@ _UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout
                   httpx2.LocalProtocolError, httpx2.ProxyError)  # fmt: skip
 
 
-class NoAnswer(Exception):
+class Silence(Exception):
     """A request without a usable answer."""
 
     def __init__(self, text: str, facts: RequestFacts) -> None:
@@ -74,14 +74,14 @@ async def open_answer(
                 raise await _refuse(response)
             if response.headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
                 text = "the server compresses its answer although it was asked not to"
-                raise NoAnswer(text, replace(ANSWER, status=status))
+                raise Silence(text, replace(ANSWER, status=status))
             yield response
         except _UNSENT as fault:
-            raise NoAnswer(f"no connection: {_in_words(fault)}", RequestFacts(RequestPhase.NOT_SENT)) from fault
+            raise Silence(f"no connection: {_in_words(fault)}", RequestFacts(RequestPhase.NOT_SENT)) from fault
         except httpx2.InvalidURL as fault:
-            raise NoAnswer("the address is no URL", RequestFacts(RequestPhase.NOT_SENT)) from fault
+            raise Silence("the address is no URL", RequestFacts(RequestPhase.NOT_SENT)) from fault
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as fault:
-            raise NoAnswer(f"the connection broke: {_in_words(fault)}", RequestFacts(RequestPhase.SENT)) from fault
+            raise Silence(f"the connection broke: {_in_words(fault)}", RequestFacts(RequestPhase.SENT)) from fault
 
 
 async def _follow(
@@ -102,7 +102,7 @@ async def _follow(
         if there is None:
             return response
         url = there
-    raise NoAnswer(f"more than {_MAX_REDIRECTS} redirects", replace(ANSWER, status=response.status_code))
+    raise Silence(f"more than {_MAX_REDIRECTS} redirects", replace(ANSWER, status=response.status_code))
 
 
 async def _close_unclean(response: httpx2.Response) -> None:
@@ -127,19 +127,19 @@ def _target(here: httpx2.URL, response: httpx2.Response) -> httpx2.URL | None:
     return there if is_same else None
 
 
-async def _refuse(response: httpx2.Response) -> NoAnswer:
+async def _refuse(response: httpx2.Response) -> Silence:
     """What an answer with a status of no success says, the code of a JSON-RPC error in it among that."""
     status = response.status_code
     facts = replace(ANSWER, status=status, pause_s=retry_after_s(response.headers.get("retry-after")))
     text = f"HTTP {status} {response.reason_phrase}".rstrip()
     if 300 <= status < 400:
-        return NoAnswer(f"{text}: a redirect that is not followed", facts)
+        return Silence(f"{text}: a redirect that is not followed", facts)
     body: bytes | MessageEdges = b""
     with contextlib.suppress(httpx2.HTTPError, httpx2.StreamError, OSError):  # a TimeoutError is an OSError
         async with asyncio.timeout(_REFUSAL_S):
             body = await body_of(response, _MAX_ERROR_BYTES)
     if isinstance(body, MessageEdges):
-        return NoAnswer(text, facts)
+        return Silence(text, facts)
     try:
         error = from_json(body)["error"]
         code, words = error["code"], error["message"]
@@ -147,7 +147,7 @@ async def _refuse(response: httpx2.Response) -> NoAnswer:
         code, words = None, body.decode("utf-8", "replace").strip()
     words = str(words)[:_MAX_WORDS]
     code = code if type(code) is int else None
-    return NoAnswer(f"{text}: {words}" if words else text, replace(facts, code=code))
+    return Silence(f"{text}: {words}" if words else text, replace(facts, code=code))
 
 
 async def body_of(response: httpx2.Response, max_bytes: int) -> bytes | MessageEdges:
@@ -164,7 +164,7 @@ async def events_of(response: httpx2.Response) -> AsyncIterator[Event]:
     """The events of an answer's stream. Raises NoAnswer where it breaks off, or is no stream of events."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != EVENTS:
-        raise NoAnswer(f"no stream of events, but {kind!r:.60}", replace(ANSWER, status=response.status_code))
+        raise Silence(f"no stream of events, but {kind!r:.60}", replace(ANSWER, status=response.status_code))
     cutter, number = Cutter(EVENT_END), 0
     try:
         async for chunk in response.aiter_raw():
@@ -174,7 +174,7 @@ async def events_of(response: httpx2.Response) -> AsyncIterator[Event]:
                     await asyncio.sleep(0)
                 yield read_event(block)
     except (httpx2.HTTPError, httpx2.StreamError, OSError) as fault:
-        raise NoAnswer(f"the connection broke: {_in_words(fault)}", RequestFacts(RequestPhase.SENT)) from fault
+        raise Silence(f"the connection broke: {_in_words(fault)}", RequestFacts(RequestPhase.SENT)) from fault
 
 
 async def pass_on(inbound: Inbound, messages: list[SessionMessage]) -> None:

@@ -41,7 +41,7 @@ from rlf.tools.mcp.messages import (
     ignore_fault,
     open_streams,
 )
-from rlf.tools.mcp.requests import EVENTS, MAX_REPLIES, NoAnswer, body_of, events_of, make_client, open_answer, pass_on
+from rlf.tools.mcp.requests import EVENTS, MAX_REPLIES, Silence, body_of, events_of, make_client, open_answer, pass_on
 from rlf.tools.mcp.server import MAX_MESSAGE_BYTES, McpServer
 
 _SESSION: Final = "mcp-session-id"
@@ -142,7 +142,7 @@ class _Talk:
         if tasks:
             await asyncio.wait(tasks, timeout=_SOON_S)
         if self._session_id is not None:
-            with contextlib.suppress(TimeoutError, NoAnswer):
+            with contextlib.suppress(TimeoutError, Silence):
                 async with asyncio.timeout(_SOON_S), open_answer(self._client, "DELETE", self._url, self._headers({})):
                     pass
 
@@ -178,11 +178,11 @@ class _Talk:
             num_opened = self._num_opened
             try:
                 await self._exchange(message, headers, waiting)
-            except NoAnswer as refused:
+            except Silence as refused:
                 if not self._may_be_forgotten(message, refused) or not await self._renew(num_opened):
                     raise
                 await self._exchange(message, headers, waiting)
-        except NoAnswer as refused:
+        except Silence as refused:
             await self._pass(waiting.fail(refused.text, refused.facts))
         except Exception as fault:  # noqa: BLE001 - else nobody would answer the call, which its lateness is charged to
             await self._pass(waiting.fail(f"the exchange broke: {describe(fault)}", RequestFacts(RequestPhase.SENT)))
@@ -199,15 +199,15 @@ class _Talk:
                 if _is_opening(message):
                     self._session_id, self._opening = response.headers.get(_SESSION), message
                 await self._read_answer(response, waiting)
-        except NoAnswer as refused:
+        except Silence as refused:
             status = refused.facts.status
             if status is not None and status >= 400:
                 self._on_refusal(status)
             raise
         if waiting:
-            raise NoAnswer("the server's answer holds no answer to the request", ANSWER)
+            raise Silence("the server's answer holds no answer to the request", ANSWER)
 
-    def _may_be_forgotten(self, message: JSONRPCRequest, refused: NoAnswer) -> bool:
+    def _may_be_forgotten(self, message: JSONRPCRequest, refused: Silence) -> bool:
         """Whether a refusal may mean the session: with 404 as the protocol has it, or with 400 as some servers do."""
         status, code = refused.facts.status, refused.facts.code
         is_about_sessions = (status == 404 and code != METHOD_NOT_FOUND) or (status == 400 and code in _FORGOTTEN)
@@ -221,12 +221,12 @@ class _Talk:
             return
         if kind != "application/json" or response.status_code == 202:
             what = f"content type {kind!r:.60}" if kind else "no content"
-            raise NoAnswer(f"the server answered with HTTP {response.status_code} and {what}", facts)
+            raise Silence(f"the server answered with HTTP {response.status_code} and {what}", facts)
         body = await body_of(response, MAX_MESSAGE_BYTES)
         messages = waiting.read(body, facts)
         if messages is None or (isinstance(body, MessageEdges) and not messages):
             facts = replace(facts, is_oversized=isinstance(body, MessageEdges))
-            raise NoAnswer("the server's answer cannot be read: it is no valid JSON-RPC", facts)
+            raise Silence("the server's answer cannot be read: it is no valid JSON-RPC", facts)
         await self._pass(messages)
 
     async def _read_events(self, response: httpx2.Response, waiting: OpenRequests, facts: RequestFacts) -> None:
@@ -234,7 +234,7 @@ class _Talk:
         last, pause_s, num_failed = None, _RESUME_S, 0
         async with contextlib.AsyncExitStack() as stack:
             while True:
-                with contextlib.suppress(NoAnswer):
+                with contextlib.suppress(Silence):
                     async for event in events_of(response):
                         last, pause_s = event.id or last, event.retry_s if event.retry_s is not None else pause_s
                         num_failed = 0
@@ -244,11 +244,11 @@ class _Talk:
                             return
                 while True:
                     if not last or num_failed >= _NUM_RESUMES or pause_s > _MAX_RESUME_PAUSE_S:
-                        raise NoAnswer("the server's stream ended without the answer", RequestFacts(RequestPhase.SENT))
+                        raise Silence("the server's stream ended without the answer", RequestFacts(RequestPhase.SENT))
                     await asyncio.sleep(max(pause_s, _LEAST_PAUSE_S))
                     num_failed += 1
                     headers = self._headers({"Accept": EVENTS, "Last-Event-ID": last})
-                    with contextlib.suppress(NoAnswer):
+                    with contextlib.suppress(Silence):
                         answer = open_answer(self._client, "GET", self._url, headers)
                         response = await stack.enter_async_context(answer)
                         break
@@ -275,7 +275,7 @@ class _Talk:
         waiting.note_sent(ping)
         try:
             await self._exchange(ping, {}, waiting)  # nobody waits for what it passes on
-        except NoAnswer as refused:
+        except Silence as refused:
             return not self._may_be_forgotten(ping, refused)
         return True
 
@@ -285,7 +285,7 @@ class _Talk:
             return False
         if self._on_end is not None:
             self._is_lost = True
-            raise NoAnswer(f"the server {_FORGOT}, as after a restart", RequestFacts(RequestPhase.NOT_SENT))
+            raise Silence(f"the server {_FORGOT}, as after a restart", RequestFacts(RequestPhase.NOT_SENT))
         assert self._opening is not None, "a session that was never opened"
         forgotten = self._session_id  # which calls are still sent with: they are refused, and wait for this one's end
         waiting = OpenRequests(self._pulse.hear)
@@ -294,12 +294,12 @@ class _Talk:
             async with asyncio.timeout(self._start_timeout_s):
                 await self._exchange(self._opening, {}, waiting)
             if waiting.last_error is not None:
-                raise NoAnswer(waiting.last_error, ANSWER)
-        except (NoAnswer, TimeoutError) as fault:
+                raise Silence(waiting.last_error, ANSWER)
+        except (Silence, TimeoutError) as fault:
             self._session_id = forgotten
             text = f"the server {_FORGOT} and opens no other: {fault or 'no answer in time'}"
-            pause_s = fault.facts.pause_s if isinstance(fault, NoAnswer) else None
-            raise NoAnswer(text, RequestFacts(RequestPhase.NOT_SENT, pause_s=pause_s)) from fault
+            pause_s = fault.facts.pause_s if isinstance(fault, Silence) else None
+            raise Silence(text, RequestFacts(RequestPhase.NOT_SENT, pause_s=pause_s)) from fault
         self._num_opened += 1
         await self._say(JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"), {})
         self._listen()
@@ -310,7 +310,7 @@ class _Talk:
     async def _say(self, message: JSONRPCMessage, headers: dict[str, str]) -> None:
         """Sends what has no answer."""
         body = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-        with contextlib.suppress(TimeoutError, NoAnswer):
+        with contextlib.suppress(TimeoutError, Silence):
             async with asyncio.timeout(_NOTIFY_S):
                 async with open_answer(self._client, "POST", self._url, self._headers(headers), body) as response:
                     await body_of(response, MAX_MESSAGE_BYTES)
@@ -331,7 +331,7 @@ class _Talk:
                         last, pause_s = event.id or last, event.retry_s if event.retry_s is not None else _RESUME_S
                         if event.data:
                             await self._pass(waiting.read(event.data) or [])
-            except NoAnswer as refused:
+            except Silence as refused:
                 if refused.facts.phase is RequestPhase.ANSWERED:  # most often 405: there is no such stream
                     return
             await asyncio.sleep(pause_s)
@@ -362,7 +362,7 @@ async def sse_streams(
             try:
                 try:
                     url = await asyncio.shield(address)
-                except NoAnswer as refused:
+                except Silence as refused:
                     if refused.facts.status is not None and refused.facts.status >= 400:
                         on_refusal(refused.facts.status)
                     raise
@@ -389,13 +389,13 @@ async def _read_stream(
                     address.set_result(_address_in(httpx2.URL(url), event.data))
                 elif event.name == "message" and event.data:
                     await pass_on(inbound, waiting.read(event.data) or [])
-    except NoAnswer as refused:
+    except Silence as refused:
         why = refused.text
         if not address.done():
             address.set_exception(refused)
             return
     if not address.done():
-        address.set_exception(NoAnswer("its stream names no address for messages", ANSWER))
+        address.set_exception(Silence("its stream names no address for messages", ANSWER))
         return
     on_end(why)
     inbound.close()
@@ -406,9 +406,9 @@ def _address_in(url: httpx2.URL, data: bytes) -> str:
     try:
         there = url.join(data.decode())
     except (ValueError, httpx2.InvalidURL) as fault:
-        raise NoAnswer("the server's address for messages is no URL", ANSWER) from fault
+        raise Silence("the server's address for messages is no URL", ANSWER) from fault
     if (there.scheme, there.host, there.port) != (url.scheme, url.host, url.port):
-        raise NoAnswer(f"the server's address for messages is on another host, {there.host}", ANSWER)
+        raise Silence(f"the server's address for messages is on another host, {there.host}", ANSWER)
     return str(there)
 
 
@@ -435,6 +435,6 @@ async def _send(
     try:
         async with open_answer(client, "POST", url, {"Content-Type": "application/json"}, body):
             return
-    except NoAnswer as refused:
+    except Silence as refused:
         if isinstance(message, JSONRPCRequest):
             await pass_on(inbound, waiting.fail(refused.text, refused.facts, [message.id]))

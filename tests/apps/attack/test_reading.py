@@ -18,7 +18,7 @@ from rlf.apps.attack.reading import (
     is_pattern,
     matching,
     read_terms,
-    templates,
+    templates_of,
 )
 from rlf.apps.attack.search import read_forms
 from rlf.rewards.calling import OwnFunction
@@ -49,15 +49,15 @@ def test_a_text_made_of_a_pattern_is_matched_by_it(pattern: str) -> None:
 
 
 def test_the_places_of_a_pattern_that_an_answer_may_stand_in_are_left_open() -> None:
-    assert f"#### {HOLE}" in {form.strip() for form in templates(r"#### (-?[\d.,]+)\s*$")}
-    assert any(re.fullmatch(rf"<a>.*</a>\s*<b>{HOLE}</b>", form) for form in templates(r"<a>.+?</a>\s*<b>(.*?)</b>"))
-    assert list(templates("therefore|thus")) == []
-    assert f"{HOLE} [1]" in templates(r"(\d{4})\s*\[(\d+)\]"), "as long as the pattern itself wants it"
+    assert f"#### {HOLE}" in {form.strip() for form in templates_of(r"#### (-?[\d.,]+)\s*$")}
+    assert any(re.fullmatch(rf"<a>.*</a>\s*<b>{HOLE}</b>", form) for form in templates_of(r"<a>.+?</a>\s*<b>(.*?)</b>"))
+    assert list(templates_of("therefore|thus")) == []
+    assert f"{HOLE} [1]" in templates_of(r"(\d{4})\s*\[(\d+)\]"), "as long as the pattern itself wants it"
 
 
 @pytest.mark.parametrize("text", ["plain words", "Is it so?", "a(", "x" * 3])
 def test_prose_and_what_does_not_compile_is_no_pattern_with_places(text: str) -> None:
-    assert list(templates(text)) == []
+    assert list(templates_of(text)) == []
 
 
 SOURCE = '''

@@ -73,7 +73,7 @@ def prompt_answers(task):
         yield turns, 1.0
         yield ["Done."] * len(gold), 0.0
     else:
-        calls = bfcl.gold_calls(entry, gold)
+        calls = bfcl.right_calls(entry, gold)
         for text in (write_python(calls), write_python(calls[:-1]), write_python([*calls, *calls[:1]])):
             decoded = used.decode(text, used.formats("python"))
             verdict = used.ast_checker(entry["function"], decoded, gold, used.python, task.kind, bfcl.PROMPT)
@@ -121,15 +121,15 @@ def test_answers_as_text_are_decoded_by_the_package(package):
 def test_nothing_that_a_model_writes_is_run_as_code(text, package, tmp_path):
     file = tmp_path / "made"
     row = {"kind": "simple_python", "ground_truth": "[{}]", "entry": '{"id": "simple_python_x", "function": []}'}
-    for judge in (lambda: bfcl.judge_text(row, text.format(file)), lambda: bfcl.read_calls(text.format(file))):
+    for judge in (lambda: bfcl.judge_text(row, text.format(file)), lambda: bfcl.read_plain_calls(text.format(file))):
         with suppress(bfcl.UnreadableAnswer, IndexError):
             judge()
         assert not file.exists()
 
 
 def test_a_call_by_a_name_that_is_no_name_is_never_written_as_python():
-    assert bfcl.write_call("__import__('os').system", {"x": 1}) == "unknown_function()"
-    assert bfcl.write_call("f", {"x=1, y": 2}) == "unknown_function()"
+    assert bfcl.write_plain_call("__import__('os').system", {"x": 1}) == "unknown_function()"
+    assert bfcl.write_plain_call("f", {"x=1, y": 2}) == "unknown_function()"
 
 
 def test_an_unknown_category_is_a_fault_that_names_the_known_ones():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.apps.bench.robust import CLASSES, UNDISTURBED, robust, table_of
+from rlf.apps.bench.robust import CLASSES, UNDISTURBED, robust, robust_table
 from rlf.apps.bench.run import TrialOptions
 from rlf.core.errors import RlfError
 from rlf.runs.place import open_reader
@@ -19,7 +19,7 @@ def test_success_by_class_stands_beside_the_undisturbed_with_intervals_and_is_fo
     assert [row.disturbance for row in rows] == [UNDISTURBED, "errors", "renamed"]
     assert all(row.num_questions == 4 and row.low is not None and row.high is not None for row in rows)
     assert rows[0].difference is None and all(row.difference_low is not None for row in rows[1:])
-    heads, lines = table_of(rows)
+    heads, lines = robust_table(rows)
     assert all(len(line) == len(heads) for line in lines)
     with open_reader(tmp_path / "runs") as reader:
         faults = [reader.get_run(row.run_id).record.plan["spec"]["eval"].get("faults") for row in rows]

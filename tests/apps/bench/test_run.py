@@ -18,7 +18,7 @@ from rlf.apps.bench.run import (
     _fit_context,
     about_of,
     bench,
-    list_benchmarks,
+    known_benchmarks,
     make_benchmark,
     make_spec,
     page_of,
@@ -44,7 +44,7 @@ def installed(monkeypatch):
 
 
 def test_an_installed_package_adds_a_benchmark():
-    (line,) = [line for line in list_benchmarks() if line.name == "echo"]
+    (line,) = [line for line in known_benchmarks() if line.name == "echo"]
     assert (line.title, line.options, line.installed) == (Echo.title, ("num",), None)
 
 

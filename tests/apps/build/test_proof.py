@@ -14,7 +14,7 @@ from rlf.apps.build.task import (
     Scenario,
     check_twin,
     policy_scores,
-    prove,
+    prove_task,
 )
 from rlf.core.leaks import SearchedText
 from rlf.rewards.values import Solved
@@ -50,7 +50,7 @@ TASK = BuildTask(
 
 
 def proven(task, documents=""):
-    return prove(task, ProofBench(invoke), SearchedText(documents))
+    return prove_task(task, ProofBench(invoke), SearchedText(documents))
 
 
 def test_a_sound_task_is_proven_by_as_many_calls_as_it_has_sub_questions():

@@ -22,8 +22,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.apps.chaos import chaos as module
-from rlf.apps.chaos.chaos import Verdict, chaos
-from rlf.apps.chaos.faults import FAULTS, Fault, _kill_children
+from rlf.apps.chaos.chaos import Survival, chaos
+from rlf.apps.chaos.faults import FAULTS, Hazard, _kill_children
 from rlf.cli.main import app
 from rlf.core import RlfError
 from rlf.lineage.recorder import Recorder
@@ -67,8 +67,8 @@ def test_a_killed_run_is_resumed_and_what_is_damaged_is_found_and_named(
     monkeypatch.setattr(module, "_TIMES", 3.0)
     real = [fault for fault in FAULTS if fault.name in ("kill", "tool errors")]
     planted = [
-        Fault("damage", "a process stays, and a reward is edited", damage),
-        Fault("hang", "it never goes on", stop_for_good),
+        Hazard("damage", "a process stays, and a reward is edited", damage),
+        Hazard("hang", "it never goes on", stop_for_good),
     ]
     monkeypatch.setattr(module, "FAULTS", [*real, *planted])
     lines: list[str] = []
@@ -76,8 +76,8 @@ def test_a_killed_run_is_resumed_and_what_is_damaged_is_found_and_named(
     # Nothing stays, and the user's own lineage has heard of nothing.
     assert not list(tmp_path.glob(".rlf-chaos*")) and not (tmp_path / "own.db").exists()
     kill, tools, *others = found.ordeals
-    assert (kill.verdict, kill.exit_code, kill.is_equal) == (Verdict.RESUMED, -signal.SIGKILL, True)
-    assert (tools.verdict, tools.is_equal) == (Verdict.SURVIVED, None)
+    assert (kill.verdict, kill.exit_code, kill.is_equal) == (Survival.RESUMED, -signal.SIGKILL, True)
+    assert (tools.verdict, tools.is_equal) == (Survival.SURVIVED, None)
     assert lines[:2] == ["kill: resumed", "tool errors: survived"]
     broken = {one.fault: "; ".join(one.broken) for one in others}
     assert "processes are still there" in broken["damage"] and "it hung" in broken["hang"]
@@ -91,7 +91,7 @@ def test_a_name_that_is_no_fault_is_refused_and_every_fault_has_words() -> None:
 
 
 def test_the_command_exits_with_3_where_something_was_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = module.Ordeal("kill", "killed", Verdict.LOST, "r", -9, "", False, ("its steps are [1]",))
+    lost = module.Ordeal("kill", "killed", Survival.LOST, "r", -9, "", False, ("its steps are [1]",))
     monkeypatch.setattr(module, "chaos", lambda *_, **__: module.Chaos("shop", 3, "p", "c", (lost,)))
     page = tmp_path / "page.html"
     unwritable = CliRunner().invoke(app, ["chaos", str(SHOP), "--json", "--html", str(tmp_path)])
@@ -102,8 +102,8 @@ def test_the_command_exits_with_3_where_something_was_lost(tmp_path: Path, monke
     assert "something was lost" in text and "its steps are [1]" in text and "certificate" in text
 
 
-def ordeal(faults: Sequence[Fault], *, is_lost: bool) -> module.Ordeal:
-    verdict, name = Verdict.LOST if is_lost else Verdict.SURVIVED, ", ".join(fault.name for fault in faults)
+def ordeal(faults: Sequence[Hazard], *, is_lost: bool) -> module.Ordeal:
+    verdict, name = Survival.LOST if is_lost else Survival.SURVIVED, ", ".join(fault.name for fault in faults)
     return module.Ordeal(name, "", verdict, "r", 0, "", None, ("lost",) * is_lost)
 
 
@@ -112,10 +112,10 @@ def ordeal(faults: Sequence[Fault], *, is_lost: bool) -> module.Ordeal:
     [({"c"}, ["c"]), ({"a", "d"}, ["d, a"]), ({"a", "b", "c", "d"}, []), ({"nothing"}, [])],
 )
 def test_a_failing_plan_is_cut_to_the_faults_that_matter(guilty: set[str], found: list[str]) -> None:
-    faults = [Fault(name, name, stop_for_good) for name in "abcd"]
+    faults = [Hazard(name, name, stop_for_good) for name in "abcd"]
     tried = list[str]()
 
-    def attempt(some: Sequence[Fault]) -> module.Ordeal:
+    def attempt(some: Sequence[Hazard]) -> module.Ordeal:
         tried.append(", ".join(fault.name for fault in some))
         return ordeal(some, is_lost=guilty <= {fault.name for fault in some})
 
@@ -145,10 +145,10 @@ def make_lineage(runs: Path) -> None:
 def test_a_damaged_page_is_noticed_and_the_rest_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_lineage(tmp_path / "runs")
     found = module._damage(tmp_path / "runs", tmp_path / "damaged", "a")
-    assert (found.verdict, found.broken) == (Verdict.SURVIVED, ())
+    assert (found.verdict, found.broken) == (Survival.SURVIVED, ())
     monkeypatch.setattr(module, "_verify", lambda runs: "")
     again = module._damage(tmp_path / "runs", tmp_path / "again", "a")
-    assert again.verdict is Verdict.LOST and again.broken == ("rlf runs verify finds nothing",)
+    assert again.verdict is Survival.LOST and again.broken == ("rlf runs verify finds nothing",)
 
 
 def test_a_database_that_refuses_rows_takes_them_again_afterwards(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlf.apps.chaos import chaos as module
-from rlf.apps.chaos.chaos import Verdict, chaos
+from rlf.apps.chaos.chaos import Survival, chaos
 from rlf.apps.keep.verification import verify_folder
 
 from .fork import Fork
@@ -54,5 +54,5 @@ def test_a_run_that_ends_anywhere_is_resumed_to_the_same_numbers(
     monkeypatch.setattr(module, "_verify", lambda runs: "; ".join(map(str, verify_folder(runs).faults)))
     changes = [shown if change == "SHOWN" else change for change in overrides]
     found = chaos([SPECS / f"{spec}.yaml"], changes, only=faults.split(","), note=lambda line: None)
-    assert found.holds and {(one.verdict, one.is_equal) for one in found.ordeals} == {(Verdict.RESUMED, True)}, found
+    assert found.holds and {(one.verdict, one.is_equal) for one in found.ordeals} == {(Survival.RESUMED, True)}, found
     assert [one.exit_code for one in found.ordeals] == [-9 if "kill" in name else 130 for name in faults.split(",")]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.apps.chaos.faults import FAULTS, SHIM, end_marks, prepare
+from rlf.apps.chaos.faults import FAULTS, SHIM, end_marks, prepare_fault
 
 ASK = """
 import asyncio, aiohttp, sys, yarl
@@ -86,7 +86,7 @@ def say(env: Mapping[str, str], *arguments: str) -> list[str]:
     ],
 )
 def test_a_fault_of_servers_meets_one_in_three_requests(fault: str, seen: str, ask: str, tmp_path: Path) -> None:
-    env = prepare(tmp_path)
+    env = prepare_fault(tmp_path)
     (tmp_path / SHIM / fault).touch()
     assert say(env, ASK, ask) == ["True", "True", seen] * 2
     assert end_marks(tmp_path) and not (tmp_path / SHIM / fault).exists() and not end_marks(tmp_path)
@@ -94,7 +94,7 @@ def test_a_fault_of_servers_meets_one_in_three_requests(fault: str, seen: str, a
 
 @pytest.mark.parametrize(("fault", "seen"), [("disk errors", "5"), ("slow disk", "synced True"), ("", "synced False")])
 def test_a_fault_of_the_disk_meets_what_waits_for_it(fault: str, seen: str, tmp_path: Path) -> None:
-    env = prepare(tmp_path)
+    env = prepare_fault(tmp_path)
     if fault:
         (tmp_path / SHIM / fault).touch()
     assert say(env, SYNC, str(tmp_path / "file")) == [seen]

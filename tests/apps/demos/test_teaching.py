@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlf.algo.advantages.distillation import Distillation
-from rlf.apps.demos.teaching import Teaching, find_teacher
+from rlf.apps.demos.teaching import TeacherPrompts, find_teacher
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.errors import RlfError, SpecError
@@ -83,7 +83,7 @@ def shown_text(teaching, harness, item):
 
 def test_the_teacher_sees_the_solution_in_the_question_and_then_the_policys_own_tokens(harness, solutions):
     item = played(harness, "d1#3", "Where is Rin from?")  # by its id, in a later pass
-    text, rows = shown_text(Teaching(Distillation(demonstrations=solutions), harness, 999), harness, item)
+    text, rows = shown_text(TeacherPrompts(Distillation(demonstrations=solutions), harness, 999), harness, item)
     assert 'Where is Rin from?\n\nSolution:\nsearch {"query": "Rin born"}\nRin was born in Vell.\nVell' in text
     own, start = item.trajectory.tokens, item.trajectory.turns[0].start
     offset = int(rows.offset_B[0])
@@ -94,13 +94,13 @@ def test_the_teacher_sees_the_solution_in_the_question_and_then_the_policys_own_
 
 
 def test_a_solution_is_found_by_the_question_too_and_none_teaches_nothing(harness, solutions):
-    teaching = Teaching(Distillation(demonstrations=solutions), harness, 999)
+    teaching = TeacherPrompts(Distillation(demonstrations=solutions), harness, 999)
     assert shown_text(teaching, harness, played(harness, "other"))[1].is_taught_B.tolist() == [True]
     assert shown_text(teaching, harness, played(harness, "other", "Who?"))[1].is_taught_B.tolist() == [False]
 
 
 def test_the_teacher_sees_what_tools_and_rewards_say_against_the_attempt(harness):
-    teaching = Teaching(Distillation(), harness, 999)
+    teaching = TeacherPrompts(Distillation(), harness, 999)
     text, _ = shown_text(teaching, harness, played(harness, result="no such query", outcome=Outcome.TOOL_ERROR))
     assert "An earlier attempt failed:\nno such query\nexpected a town" in text
     fine = replace(played(harness), scores=(Score("exact", 1.0, 1.0, reason="right"),), reward=1.0)
@@ -108,13 +108,13 @@ def test_the_teacher_sees_what_tools_and_rewards_say_against_the_attempt(harness
 
 
 def test_what_cannot_be_written_again_is_not_taught(harness):
-    teaching, item = Teaching(Distillation(), harness, 999), played(harness)
+    teaching, item = TeacherPrompts(Distillation(), harness, 999), played(harness)
     own = item.trajectory
     renamed = replace(own, tokens=[own.tokens[1], *own.tokens[1:]])  # another prompt than the chat format writes
     for trajectory in (renamed, replace(own, forks=(own.turns[0].end,))):
         other = replace(item, trajectory=trajectory)
         assert shown_text(teaching, harness, other)[1].is_taught_B.tolist() == [False]
-    assert shown_text(Teaching(Distillation(), harness, 20), harness, item)[1].is_taught_B.tolist() == [False]
+    assert shown_text(TeacherPrompts(Distillation(), harness, 20), harness, item)[1].is_taught_B.tolist() == [False]
 
 
 def test_the_teachers_logprobs_are_those_of_the_longer_text_at_the_policys_tokens(harness, solutions):
@@ -124,7 +124,7 @@ def test_the_teachers_logprobs_are_those_of_the_longer_text_at_the_policys_token
         model, TrainSpec(algorithm=estimator, learning_rate=1e-9), temperature=1.0, seed=0, reference=model
     )
     used = [played(harness), played(harness, "x", "Who was it, who came to Fen?"), played(harness, result="ab")]
-    batch = Teaching(estimator, harness, 999).add_rows(make_batch(used), used)
+    batch = TeacherPrompts(estimator, harness, 999).add_rows(make_batch(used), used)
     asked = updater._asked(batch, updater._fixed(batch))
 
     def plain(tokens):
@@ -153,7 +153,7 @@ def test_the_policy_as_its_own_teacher_stays_what_it_was_while_it_learns(harness
     estimator, used = Distillation(demonstrations=solutions), [played(harness)]
     train = TrainSpec(algorithm=estimator, learning_rate=1e-3)
     updater = Updater(model, train, temperature=1.0, seed=0, reference=reference)
-    batch = Teaching(estimator, harness, 999).add_rows(make_batch(used), used)
+    batch = TeacherPrompts(estimator, harness, 999).add_rows(make_batch(used), used)
 
     def ask():
         asked = updater._asked(batch, updater._fixed(batch))

@@ -9,7 +9,7 @@ import pytest
 from rlf.apps.demos.demos import DemosOptions, write_demos
 from rlf.apps.demos.rows import load_demonstrations
 from rlf.apps.demos.steps import play_each
-from rlf.apps.demos.trainers import UNEQUAL, Trainer
+from rlf.apps.demos.trainers import UNEQUAL, TrainerForm
 from rlf.chat.encoding import load_tokenizer
 from rlf.core import RlfError
 from rlf.runs.plans import check_spec
@@ -21,10 +21,10 @@ from ...runs.conftest import ROOT
 SHOP = [ROOT / "specs" / "shop.yaml"]
 FEW = ["data.train.limit=3"]
 NAMES = {
-    Trainer.TRL: "a.jsonl",
-    Trainer.OPENRLHF: "a.jsonl",
-    Trainer.VERL: "a.parquet",
-    Trainer.LLAMA_FACTORY: "a.json",
+    TrainerForm.TRL: "a.jsonl",
+    TrainerForm.OPENRLHF: "a.jsonl",
+    TrainerForm.VERL: "a.parquet",
+    TrainerForm.LLAMA_FACTORY: "a.json",
 }
 
 
@@ -59,7 +59,7 @@ def read_json(done, folder):
 def test_trl_reads_the_tokens_and_the_mask_of_rollouts(played, tmp_path):
     sft = pytest.importorskip("trl.trainer.sft_trainer", exc_type=ImportError)
     trajectories, tokenizer = played
-    done = write(tmp_path, Trainer.TRL)
+    done = write(tmp_path, TrainerForm.TRL)
     assert "assistant_only_loss=True" in done.settings
     rows, template = read_json(done, tmp_path)
     settings = sft.SFTConfig(str(tmp_path), assistant_only_loss=True, use_cpu=True, bf16=False)
@@ -72,7 +72,7 @@ def test_trl_reads_the_tokens_and_the_mask_of_rollouts(played, tmp_path):
 def test_openrlhf_reads_the_tokens_and_the_mask_of_rollouts(played, tmp_path):
     make = openrlhf_sft_dataset()
     trajectories, tokenizer = played
-    rows, template = read_json(write(tmp_path, Trainer.OPENRLHF), tmp_path)
+    rows, template = read_json(write(tmp_path, TrainerForm.OPENRLHF), tmp_path)
     data = SimpleNamespace(input_key="messages", apply_chat_template=True, tokenizer_chat_template=template)
     strategy = SimpleNamespace(args=SimpleNamespace(data=data))
     found = make(rows, tokenizer, 512, strategy, num_processors=None, multiturn=True)
@@ -85,7 +85,7 @@ def test_openrlhf_reads_the_tokens_and_the_mask_of_rollouts(played, tmp_path):
 def test_verl_reads_the_tokens_and_the_mask_of_rollouts(played, tmp_path):
     module = pytest.importorskip("verl.utils.dataset.multiturn_sft_dataset", exc_type=ImportError)
     trajectories, tokenizer = played
-    done = write(tmp_path, Trainer.VERL)
+    done = write(tmp_path, TrainerForm.VERL)
     kwargs = {"chat_template": done.path.with_suffix(".jinja").read_text()}
     config = {"apply_chat_template_kwargs": kwargs, "pad_mode": "no_padding"}
     found = module.MultiTurnSFTDataset([str(done.path)], tokenizer, config)
@@ -100,7 +100,7 @@ def test_llama_factory_reads_the_tokens_and_the_mask_of_rollouts(played, tmp_pat
     templates = pytest.importorskip("llamafactory.data.template", exc_type=ImportError)
     trajectories, tokenizer = played
     (tmp_path / "dataset_info.json").write_text('{"mine": {"file_name": "mine.json"}}')
-    done = write(tmp_path, Trainer.LLAMA_FACTORY)
+    done = write(tmp_path, TrainerForm.LLAMA_FACTORY)
     (mine, attributes) = parser.get_dataset_list(["mine", "a"], str(tmp_path))
     assert mine.dataset_name == "mine.json"
     convert = converter.get_dataset_converter(
@@ -116,7 +116,7 @@ def test_llama_factory_reads_the_tokens_and_the_mask_of_rollouts(played, tmp_pat
 
 
 def test_a_row_alternates_and_ends_with_what_was_sampled(tmp_path):
-    done = write(tmp_path, Trainer.LLAMA_FACTORY)
+    done = write(tmp_path, TrainerForm.LLAMA_FACTORY)
     for row in json.loads(done.path.read_text()):
         roles = [message["role"] for message in row["messages"]]
         assert roles == ["user", "assistant"] * (len(roles) // 2)
@@ -126,7 +126,7 @@ def test_a_row_alternates_and_ends_with_what_was_sampled(tmp_path):
 def test_an_index_of_data_sets_that_is_none_is_left_as_it_is(tmp_path):
     (tmp_path / "dataset_info.json").write_text("[1]")
     with pytest.raises(RlfError, match=r"dataset_info.json: cannot be extended: it holds no mapping"):
-        write(tmp_path, Trainer.LLAMA_FACTORY)
+        write(tmp_path, TrainerForm.LLAMA_FACTORY)
     assert (tmp_path / "dataset_info.json").read_text() == "[1]"
 
 
@@ -143,7 +143,7 @@ def test_a_text_that_gives_other_tokens_is_no_row_of_who_would_read_others(tmp_p
     file = tmp_path / "in.jsonl"
     rows = [{"id": id_, "messages": [{"role": "user", "content": "Where?"}, *said]} for id_, said in turns.items()]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for trainer, kept in ((Trainer.TRL, 1), (Trainer.LLAMA_FACTORY, 2)):
+    for trainer, kept in ((TrainerForm.TRL, 1), (TrainerForm.LLAMA_FACTORY, 2)):
         asked = DemosOptions(files=(file,), trainer=trainer)
         done = write_demos(
             [ROOT / "specs" / "search.yaml"], [], asked, tmp_path / NAMES[trainer], runs_folder=Path("none")
@@ -152,7 +152,7 @@ def test_a_text_that_gives_other_tokens_is_no_row_of_who_would_read_others(tmp_p
 
 
 def test_a_file_is_named_as_its_trainer_expects(tmp_path):
-    asked = DemosOptions(gold=True, trainer=Trainer.VERL)
+    asked = DemosOptions(gold=True, trainer=TrainerForm.VERL)
     with pytest.raises(RlfError, match=r"got 'a.jsonl'; verl reads .parquet. Write e.g. `-o a.parquet`"):
         write_demos(SHOP, FEW, asked, tmp_path / "a.jsonl", runs_folder=Path("none"))
     assert not list(tmp_path.iterdir())

@@ -16,7 +16,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from rlf.apps.openrlhf.policy import SCALE, WORKER, AdapterMerge, let_vllm_merge, merge
+from rlf.apps.openrlhf.policy import SCALE, WORKER, AdapterMerge, let_vllm_merge, merge_adapter
 from rlf.apps.openrlhf.rehearsal_place import SHIM, rehearsal_environment
 from rlf.engines.saved_model import load_saved
 from rlf.processes import supervise
@@ -86,9 +86,9 @@ def test_a_saved_policy_is_loaded_with_the_weights_that_vllm_had(folder, tmp_pat
 def test_half_precision_is_merged_in_float32_and_rounded_once():
     """1 + 1.5 x (2^-9 x 3) = 1 + 4.5 / 512: bfloat16 has steps of 4 / 512 there, so 1 + 4 / 512."""
     weight, a, b = torch.tensor([[1.0]]), torch.tensor([[2.0**-9]]), torch.tensor([[3.0]])
-    half = merge(*(value.bfloat16() for value in (weight, a, b)), scale=1.5)
+    half = merge_adapter(*(value.bfloat16() for value in (weight, a, b)), scale=1.5)
     assert (half.dtype, half.item()) == (torch.bfloat16, 1 + 4 / 512)
-    assert merge(weight, a, b, scale=1.5).item() == 1 + 4.5 / 512
+    assert merge_adapter(weight, a, b, scale=1.5).item() == 1 + 4.5 / 512
     assert weight.item() == 1
 
 

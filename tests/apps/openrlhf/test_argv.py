@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from rlf.algo import ESTIMATORS
 from rlf.algo.loss_config import LrSchedule, PolicyLossKind, lr_factor
 from rlf.apps.openrlhf import OpenRlhf
-from rlf.apps.openrlhf.argv import OPTIONS, argv, words
+from rlf.apps.openrlhf.argv import OPTIONS, argv, option_words
 from rlf.apps.openrlhf.faults import find_openrlhf_faults
 from rlf.apps.openrlhf.flags import TAKES
 from rlf.apps.openrlhf.settings import ESTIMATOR_NAMES, LOSS_NAMES, Layout
@@ -286,7 +286,7 @@ def test_extra_flags_may_be_nested_or_dotted(load):
     [(None, []), (False, []), (True, ["--a.b"]), (3, ["--a.b", "3"]), ([1, 0.5], ["--a.b", "1", "0.5"])],
 )
 def test_the_words_of_an_option(value, expected):
-    assert words("a.b", value) == expected
+    assert option_words("a.b", value) == expected
 
 
 @given(st.integers(1, 400), st.integers(1, 4), st.integers(1, 8), st.data())

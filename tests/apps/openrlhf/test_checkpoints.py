@@ -15,7 +15,7 @@ from rlf.apps.openrlhf.job import (
     best_checkpoint,
     checkpoint_hash,
     drop_surplus,
-    kept_checkpoints,
+    kept_folders,
     latest_checkpoint,
     mark_best,
     step_of,
@@ -115,7 +115,7 @@ def test_a_name_of_the_latest_that_is_being_written_takes_no_older_checkpoint_an
     mark_best(job, 2, 0.5)
     (job.checkpoints / "_actor" / "latest").write_text(tag)
     assert [step_of(path) for path in whole_checkpoints(job)] == [2, 4]
-    assert [step_of(path) for path in kept_checkpoints(job, 1)] == [2, 4]
+    assert [step_of(path) for path in kept_folders(job, 1)] == [2, 4]
     assert best_checkpoint(job) == (job.checkpoints / "_actor" / "global_step2", 0.5)
     mark_best(job, 6, 0.75)
     assert best_checkpoint(job) == (job.checkpoints / "_actor" / "global_step6", 0.75)
@@ -140,8 +140,8 @@ def test_one_checkpoint_is_marked_as_the_best_and_no_folder_seems_newer_for_it(t
         mark_best(job, step, success)
     path, success = best_checkpoint(job)
     assert (path.name, success) == ("global_step4", 0.5)
-    assert [step_of(path) for path in kept_checkpoints(job, 1)] == [4, 8]
-    assert [step_of(path) for path in kept_checkpoints(job, 3)] == [4, 6, 8]
+    assert [step_of(path) for path in kept_folders(job, 1)] == [4, 8]
+    assert [step_of(path) for path in kept_folders(job, 3)] == [4, 6, 8]
     assert [path.stat().st_mtime for path in whole_checkpoints(job)] == [2, 4, 6, 8]
     drop_surplus(job, 1)
     assert [step_of(path) for path in whole_checkpoints(job)] == [4, 8]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlf.apps.openrlhf.dataset import JobRow, Purpose, write_row
 from rlf.apps.openrlhf.ingest import Ingest
 from rlf.apps.openrlhf.job import Job, new_attempt
-from rlf.apps.openrlhf.log import LogLine, find_error, parse_line
+from rlf.apps.openrlhf.log import JobLogLine, find_error, parse_line
 from rlf.apps.openrlhf.settings import IngestSpec
 from rlf.apps.openrlhf.spool_pool import Record, to_frames
 from rlf.core.redact import Redactor
@@ -297,8 +297,8 @@ def test_what_never_comes_is_counted_in_a_warning(spec_apart, tmp_path):
 
 def test_lines_of_steps_and_evaluations_are_read_in_both_modes():
     line = "\x1b[36m(TrainingActor pid=1)\x1b[0m INFO a.py:2] Global step 7: {'vllm_kl': 0.5, 'x': inf, 'kl': -inf}"
-    assert parse_line(line) == LogLine(7, {"policy/mismatch_kl": 0.5})
-    assert parse_line("INFO Eval at step 4: {'eval_sampled_pass1': 0.5}") == LogLine(4)
+    assert parse_line(line) == JobLogLine(7, {"policy/mismatch_kl": 0.5})
+    assert parse_line("INFO Eval at step 4: {'eval_sampled_pass1': 0.5}") == JobLogLine(4)
     assert parse_line("Generate samples: 100%") is None
 
 

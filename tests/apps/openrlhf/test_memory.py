@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from rlf.apps.openrlhf.estimates import estimate_disk, estimate_gpus, estimate_machine
+from rlf.apps.openrlhf.estimates import estimate_gpus, estimate_job_disk, estimate_machine
 from rlf.apps.openrlhf.rehearsal_place import rehearsal_environment
 from rlf.plan.estimate import ModelShape
 
@@ -53,7 +53,7 @@ def test_one_gpu_that_all_share(load):
 def test_the_disk_holds_one_checkpoint_more_than_are_kept_the_best_one_and_every_hugging_face_folder(load):
     def disk(*overrides):
         spec = load("train.steps=10", "checkpoint.every=2", "checkpoint.keep=2", *overrides).spec
-        return {part.name: part.size_bytes for part in estimate_disk(spec, SHAPE).parts}
+        return {part.name: part.size_bytes for part in estimate_job_disk(spec, SHAPE).parts}
 
     assert disk() == {"checkpoints: policy": 4 * 14_000, "final model": 2 * (1_000 + 50 * 8)}
     assert disk("~data.eval")["checkpoints: policy"] == 3 * 14_000

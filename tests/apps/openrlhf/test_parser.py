@@ -20,7 +20,7 @@ from .conftest import JOB, SHIPPED, SPECS
 
 REPOSITORY = Path(__file__).parents[3]
 installed = pytest.mark.skipif(
-    not parser.is_installed(), reason=f"openrlhf is not installed: pip install --no-deps openrlhf=={VERSION}"
+    not parser.has_openrlhf(), reason=f"openrlhf is not installed: pip install --no-deps openrlhf=={VERSION}"
 )
 HEAVY = {"torch", "transformers", "ray", "vllm", "deepspeed", "sqlalchemy", "aiohttp"}
 
@@ -195,7 +195,7 @@ def test_a_model_that_sees_leaves_out_what_its_kernels_lack(load, tmp_path):
 
 
 def test_without_openrlhf_its_options_are_held_against_the_list(load, monkeypatch):
-    monkeypatch.setattr(parser, "is_installed", lambda: False)
+    monkeypatch.setattr(parser, "has_openrlhf", lambda: False)
     faults = find_flag_faults(load("+engine.extra_flags={ds.overlap: true, actor.adam.eps: 8}"))
     assert [fault.path for fault in faults] == ["engine.extra_flags.ds.overlap"]
     _, warnings = check_options(load())
@@ -205,8 +205,8 @@ def test_without_openrlhf_its_options_are_held_against_the_list(load, monkeypatc
 
 @installed
 def test_where_openrlhf_is_in_the_environment_of_rehearsals_alone_its_own_parser_is_asked_there(load, monkeypatch):
-    monkeypatch.setattr(parser, "is_installed", lambda: False)
-    monkeypatch.setattr(parser, "installed_version", lambda: pytest.fail("there is none here"))
+    monkeypatch.setattr(parser, "has_openrlhf", lambda: False)
+    monkeypatch.setattr(parser, "openrlhf_version", lambda: pytest.fail("there is none here"))
     faults, warnings = check_options(load("+engine.extra_flags={actor.adam.eps: much}"), Path(sys.executable))
     assert ["invalid float value: 'much'" in fault.message for fault in faults] == [True]
     assert warnings == []

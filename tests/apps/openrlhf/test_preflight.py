@@ -77,7 +77,7 @@ def test_a_tool_that_does_not_open(tmp_path):
 
 def test_a_python_without_a_wheel_of_openrlhf_is_named_by_the_check_and_the_setup(tmp_path, load, monkeypatch):
     monkeypatch.setattr(versions, "NEWEST_PYTHON", (3, 10))
-    monkeypatch.setattr(parser, "is_installed", lambda: False)
+    monkeypatch.setattr(parser, "has_openrlhf", lambda: False)
     why = f"cannot be installed for Python 3.{sys.version_info.minor}: it has wheels up to 3.10"
     _, (warning,) = parser.check_options(load())
     assert why in warning.message

@@ -32,11 +32,11 @@ from rlf.apps.openrlhf.spool_pool import (
     Record,
     SpoolPool,
     cut,
-    pack,
-    read_answer,
+    pack_all,
     read_frames,
     read_span,
     to_frames,
+    unpack_answer,
 )
 from rlf.core import RunError
 from rlf.core.redact import Redactor
@@ -314,7 +314,7 @@ def test_reading_leaves_the_search_for_garbage_as_it_was(collects):
     before = gc.isenabled()
     (gc.enable if collects else gc.disable)()
     try:
-        assert read_answer(pack([])) == []
+        assert unpack_answer(pack_all([])) == []
         assert gc.isenabled() is collects
     finally:
         (gc.enable if before else gc.disable)()

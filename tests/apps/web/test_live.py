@@ -33,7 +33,7 @@ def read(site, cursors, num_looks=1, before_each=lambda look: None):
 
     async def collect():
         messages, looks = [], 0
-        async for text in live.follow(site, live.Look(site, cursors)):
+        async for text in live.send_events(site, live.Look(site, cursors)):
             if text.startswith(("retry", "event: alive")):
                 continue
             fields = dict(line.split(": ", 1) for line in text.strip().split("\n"))
@@ -90,7 +90,7 @@ def test_a_stream_outlasts_a_lineage_that_cannot_be_read_and_ends_with_its_serve
     texts = []
 
     async def follow():
-        texts.extend([text async for text in live.follow(site, live.Look(site, {}))])
+        texts.extend([text async for text in live.send_events(site, live.Look(site, {}))])
 
     async def watch():
         stream = asyncio.create_task(follow())

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 from rlf.apps.web.api.live import Look
-from rlf.apps.web.comparisons import PlanChange, find_changes, last_run, plan_leaves
+from rlf.apps.web.comparisons import PlanChange, find_plan_changes, last_run, plan_leaves
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import Site
 from rlf.core.clocks import stage, waiting_for
@@ -155,4 +155,4 @@ def test_a_key_shows_what_its_values_did_and_pairs_that_differ_in_it_alone(clien
     assert client.get("/api/v1/keys", params=asked | {"key": "train.learning_rat"}).status_code == 422
     now = {"name": "synthetic", "seed": 1, "train.learning_rate": 1e-3, "train.prompts_per_step": 4}
     last = last_run(tmp_path / "runs", "synthetic")
-    assert find_changes(plan_leaves(last), now) == (PlanChange("train.learning_rate", 1e-4, 1e-3),)
+    assert find_plan_changes(plan_leaves(last), now) == (PlanChange("train.learning_rate", 1e-4, 1e-3),)

@@ -247,7 +247,7 @@ def _refuse_code(text: str) -> None:
                 raise UnreadableAnswer("an expression that would be run")
 
 
-def write_call(name: str, arguments: Mapping[str, Any]) -> str:
+def write_plain_call(name: str, arguments: Mapping[str, Any]) -> str:
     """A call as the package executes it; of one that is no plain call, a name that no class has."""
     if not _NAME.fullmatch(name) or not all(_NAME.fullmatch(key) for key in arguments):
         return "unknown_function()"
@@ -259,7 +259,7 @@ _TEXTS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 """Texts in a call, which may hold brackets."""
 
 
-def read_calls(text: str) -> list[str]:
+def read_plain_calls(text: str) -> list[str]:
     """The calls of an answer in the prompt's format, as the package executes them. Raises UnreadableAnswer for none."""
     try:
         _refuse_code(text)
@@ -331,7 +331,7 @@ class BfclWorld(RowWorld):
         if not self._has_turns:
             self.done = True
             return "not executed"
-        return self._execute([write_call(tool, arguments)])[0]
+        return self._execute([write_plain_call(tool, arguments)])[0]
 
     def _execute(self, calls: list[str]) -> list[str]:
         entry = self._entry
@@ -348,7 +348,7 @@ class BfclWorld(RowWorld):
             return None
         if self._is_prompt:
             try:
-                if calls := read_calls(text):
+                if calls := read_plain_calls(text):
                     return str(package().show_results({}, self._execute(calls), {"model_responses_decoded": calls}))
             except UnreadableAnswer:
                 pass  # words: the user's next turn
@@ -390,10 +390,10 @@ class BfclWorld(RowWorld):
         for turn in self._turns:
             if is_over:
                 found.append([])
-            calls = [write_call(name, arguments) for name, arguments in turn["calls"]]
+            calls = [write_plain_call(name, arguments) for name, arguments in turn["calls"]]
             if self._is_prompt:
                 try:
-                    calls = read_calls(turn["text"])
+                    calls = read_plain_calls(turn["text"])
                 except UnreadableAnswer:
                     calls = []
             is_over = not calls
@@ -406,7 +406,7 @@ class BfclWorld(RowWorld):
         if gold is None:
             return ["No function fits."] if "irrelevance" in self._row["kind"] else None
         if not self._has_turns:
-            return [{"name": name.replace(".", "_"), "arguments": one} for name, one in gold_calls(self._entry, gold)]
+            return [{"name": name.replace(".", "_"), "arguments": one} for name, one in right_calls(self._entry, gold)]
         found: list[Any] = []
         for turn in gold:
             found += [read_python_call(call, self._entry) for call in turn]
@@ -419,7 +419,7 @@ class BfclWorld(RowWorld):
         return True
 
 
-def gold_calls(entry: Mapping[str, Any], gold: Sequence[Mapping[str, Mapping[str, Sequence[Any]]]]) -> list[Call]:
+def right_calls(entry: Mapping[str, Any], gold: Sequence[Mapping[str, Mapping[str, Sequence[Any]]]]) -> list[Call]:
     """Calls that the answer allows: each argument's first value, without optional ones that may be left out."""
     language = _language(entry["id"].rpartition("_")[0])
     schemas = {one["name"]: one["parameters"] for one in entry["function"]}

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlf.apps.bench.kind import Benchmark, Play, Row, read_file
+from rlf.apps.bench.kind import Benchmark, Play, Row, read_row_file
 from rlf.core.errors import RlfError
 
 _COLUMNS = ("messages", "tools", "codes", "unsolved_set")
 
 
-class Ftrl(Benchmark):
+class FtrlBenchmark(Benchmark):
     """Sub-questions that calls solve: Solve-F1 of each trajectory, and by scenario."""
 
     title: ClassVar[str] = "FTRL's rows: Solve-F1, and the share of sub-questions solved, by scenario"
@@ -39,7 +39,7 @@ class Ftrl(Benchmark):
 
     def rows(self) -> Iterator[Row]:
         """The file's rows; `scenario`, or `data_source`, is the kind. Those without `split` are of a test split."""
-        for number, row in enumerate(read_file(Path(self.data))):
+        for number, row in enumerate(read_row_file(Path(self.data))):
             if missing := [name for name in _COLUMNS if name not in row]:
                 raise RlfError(f"--data: {self.data}: row {number}: has no {', '.join(missing)}; no row of FTRL.")
             messages: Any = row["messages"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlf.apps.bench.kind import Benchmark, Play, Row, read_file
+from rlf.apps.bench.kind import Benchmark, Play, Row, read_row_file
 from rlf.apps.bench.rows import RowWorld
 from rlf.core.errors import RlfError
 from rlf.types import Task
@@ -44,7 +44,7 @@ class Rotbench(Benchmark):
         """The rows of the files, each of the level that its file is named by."""
         place = Path(self.data)
         for file in sorted(place.rglob("*.json")) if place.is_dir() else [place]:
-            for number, row in enumerate(read_file(file)):
+            for number, row in enumerate(read_row_file(file)):
                 try:
                     yield _make_row(f"{file.parent.name}_{file.stem}_{number}", file.stem, row)
                 except (KeyError, ValueError, TypeError, IndexError, AttributeError) as fault:

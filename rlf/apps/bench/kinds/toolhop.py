@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from rlf.apps.bench.kind import Benchmark, Play, Row, read_file
+from rlf.apps.bench.kind import Benchmark, Play, Row, read_row_file
 from rlf.core.errors import RlfError
 from rlf.types import Trajectory
 
@@ -58,7 +58,7 @@ class Toolhop(Benchmark):
 
     def rows(self) -> Iterator[Row]:
         """The file's rows; the kind is the number of hops."""
-        for number, row in enumerate(read_file(Path(self.data))):
+        for number, row in enumerate(read_row_file(Path(self.data))):
             try:
                 yield self._make_row(row)
             except (KeyError, ValueError, TypeError, AttributeError, IndexError) as fault:

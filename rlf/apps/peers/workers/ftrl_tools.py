@@ -7,7 +7,7 @@ from typing import Any
 _tools: dict[str, Any] = {}
 
 
-def load_tools(codes: str) -> str:
+def load_sources(codes: str) -> str:
     """Runs each tool's source; JSON of what is wrong with one, empty where nothing is."""
     for name, source in json.loads(codes).items():
         module = types.ModuleType(name)
@@ -19,7 +19,7 @@ def load_tools(codes: str) -> str:
     return json.dumps("")
 
 
-def call_tool(asked: str) -> str:
+def call_source(asked: str) -> str:
     """JSON of what a tool returns, or of the refusal that it raises."""
     name, arguments = json.loads(asked)
     if name not in _tools:

@@ -427,7 +427,7 @@ async def serve_world(channel: socket.socket, world: TasksetWorld, wire: Any) ->
 
 
 async def answer(world: TasksetWorld, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """A method's result, as `rlf.environments.instances.read_answer` reads it."""
+    """A method's result, as `rlf.environments.instances.read_instance_answer` reads it."""
     kind, value = "value", None
     try:
         if name.startswith("call "):

@@ -17,12 +17,12 @@ from aiohttp import web
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agents.forward import ForwardedSession, setting_of
 from rlf.apps.serve.agents.programs import AgentFault, AgentResult, AgentSession, AgentTask, open_program
-from rlf.apps.serve.agents.session import Attempt, Session
-from rlf.apps.serve.agents.tools import BAD_PARAMS, as_spoken, read_call, show_result
+from rlf.apps.serve.agents.session import RequestAttempt, Session
+from rlf.apps.serve.agents.tools import BAD_PARAMS, as_spoken, read_rpc_call, show_result
 from rlf.apps.serve.app import Handler, Server, answering
 from rlf.apps.serve.dialogue import Dialogue
 from rlf.apps.serve.model import ServedModel
-from rlf.apps.serve.requests import Refusal, read_json
+from rlf.apps.serve.requests import Refusal, body_object
 from rlf.core.errors import CheckError
 from rlf.core.servers import listening
 from rlf.core.text import clean
@@ -48,7 +48,7 @@ _ENOUGH = 0.9
 """Share of continued calls below which a run warns."""
 _RETRY = "x-stainless-retry-count"
 """The header by which the clients of OpenAI and Anthropic say that they repeat a request."""
-_ATTEMPT: web.RequestKey[Attempt] = web.RequestKey("attempt", Attempt)
+_ATTEMPT: web.RequestKey[RequestAttempt] = web.RequestKey("attempt", RequestAttempt)
 
 
 class AgentServer:
@@ -184,7 +184,7 @@ class SessionServer(Server):
     def find_model(self, request: web.Request, body: bytes = b"") -> ServedModel:
         """The policy as the session's request meets it. Raises Refusal where the session is over."""
         session = self._find_session(request.match_info["session"])
-        attempt = Attempt(0)  # what asks for no answer is none
+        attempt = RequestAttempt(0)  # what asks for no answer is none
         if body:
             attempt = session.attempt(request.path, body, is_retry=request.headers.get(_RETRY, "0") != "0")
             request[_ATTEMPT] = attempt
@@ -211,7 +211,7 @@ class SessionServer(Server):
     async def _take_scores(self, request: web.Request) -> web.Response:
         """`POST /v1/reward` with numbers by name: scores that terms of `kind: env` read."""
         session = self._find_session(request.match_info["session"])
-        body = read_json(await request.read())
+        body = body_object(await request.read())
         for name, value in body.items():
             if not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
                 raise Refusal(400, f"{name:.40}: got {value!r:.40}; expected a finite number", key=name)
@@ -221,7 +221,7 @@ class SessionServer(Server):
     async def _answer_mcp(self, request: web.Request) -> web.Response:
         """MCP's streamable HTTP, one message a request and one answer each: tools need no more."""
         session = self._find_session(request.match_info["session"])
-        body = read_json(await request.read())
+        body = body_object(await request.read())
         method, params, number = str(body.get("method")), body.get("params") or {}, body.get("id")
         if number is None:
             return web.Response(status=202)  # a notification
@@ -230,7 +230,7 @@ class SessionServer(Server):
             if not isinstance(params, dict):
                 raise Refusal(BAD_PARAMS, "params: expected an object")
             if method == "tools/call":
-                answer["result"] = show_result(await session.call_tool(read_call(params)))
+                answer["result"] = show_result(await session.call_tool(read_rpc_call(params)))
             else:
                 answer["result"] = session.tools.answer(method, params)
         except Refusal as refused:

@@ -48,7 +48,7 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "ma
 
 
 @dataclass(slots=True)
-class Attempt:
+class RequestAttempt:
     """One request, and the requests that repeat it because its answer was lost."""
 
     number: int
@@ -98,7 +98,7 @@ class Session:
         self.dialogue.memory, self.dialogue.conversations = RecentValues(_MEMORY), RecentValues(_MEMORY)
         self.dialogue.is_own, self.dialogue.vision = True, setting.chat.vision
         self._agent = agent
-        self._attempts: dict[bytes, Attempt] = {}
+        self._attempts: dict[bytes, RequestAttempt] = {}
         self._num_attempts = 0
         self._turn = asyncio.Lock()
         self._context: list[int] = []
@@ -106,7 +106,7 @@ class Session:
         self._num_sampled = 0
         self._started = time.perf_counter()
 
-    def attempt(self, path: str, body: bytes, *, is_retry: bool) -> Attempt:
+    def attempt(self, path: str, body: bytes, *, is_retry: bool) -> RequestAttempt:
         """The attempt that a request is. Args: is_retry: whether the client says that it repeats one.
 
         Equal requests alone are no repeats: an agent may ask the same twice, to sample twice.
@@ -118,10 +118,10 @@ class Session:
             known.is_lost = False
             return known
         self._num_attempts += 1
-        made = self._attempts[digest] = Attempt(self._num_attempts)
+        made = self._attempts[digest] = RequestAttempt(self._num_attempts)
         return made
 
-    def call_ids(self, attempt: Attempt, index: int, number: int) -> list[str]:
+    def call_ids(self, attempt: RequestAttempt, index: int, number: int) -> list[str]:
         """Ids for the calls of an answer: nine letters and digits that follow from the trajectory, in their order."""
         place = f"{self.rollout.id}/{self.rollout.seed}/{attempt.number}/{index}"  # some clients sort results by id
         return sorted(hashlib.blake2b(f"{place}/{at}".encode(), digest_size=5).hexdigest()[:9] for at in range(number))
@@ -142,7 +142,7 @@ class Session:
             self.end(StopReason.INFRA_FAILURE)
         return result
 
-    def model(self, settings: ServeSettings, metrics: Metrics, attempt: Attempt) -> ServedModel:
+    def model(self, settings: ServeSettings, metrics: Metrics, attempt: RequestAttempt) -> ServedModel:
         """The policy as one request meets it."""
         return SessionModel(self, settings, metrics, attempt)
 
@@ -168,7 +168,7 @@ class Session:
         self.stop = self.stop or stop
         self.over.set()
 
-    async def repeat_or(self, attempt: Attempt, index: int, sample: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+    async def repeat_or(self, attempt: RequestAttempt, index: int, sample: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """What is sampled for an answer; that of an earlier request where this one repeats it. Raises Refusal."""
         found = attempt.samples.get(index)
         if found is None or (found.done() and (found.cancelled() or found.exception() is not None)):
@@ -335,7 +335,7 @@ class Session:
 class _Asked:
     """What a request asks, as far as its samples are kept with it."""
 
-    attempt: Attempt
+    attempt: RequestAttempt
     messages: Sequence[Mapping[str, Any]] = ()
     tools: str = "[]"
     chat: ChatFormat | None = None
@@ -385,7 +385,7 @@ class _Place:
 class SessionModel(ServedModel):
     """The policy as one request of a trajectory meets it."""
 
-    def __init__(self, session: Session, settings: ServeSettings, metrics: Metrics, attempt: Attempt) -> None:
+    def __init__(self, session: Session, settings: ServeSettings, metrics: Metrics, attempt: RequestAttempt) -> None:
         self._session = session
         self._asked = _Asked(attempt)
         place = _Place(session, self._asked, session.setting.limits.max_total_tokens)

@@ -167,7 +167,7 @@ def as_spoken(turns: Sequence[Turn]) -> Iterator[Turn]:
             yield replace(turn, text=str(call.arguments.get("text", "")), calls=(), failures=())
 
 
-def read_call(params: Mapping[str, Any]) -> ToolCall:
+def read_rpc_call(params: Mapping[str, Any]) -> ToolCall:
     """The call of a request. Raises Refusal, whose status is that of JSON-RPC."""
     name, arguments = params.get("name"), params.get("arguments") or {}
     if not isinstance(name, str) or not isinstance(arguments, dict):

@@ -66,7 +66,7 @@ def routes(site: Site) -> Area:
             nonlocal num_open
             num_open += 1
             try:
-                async for message in follow(site, look):
+                async for message in send_events(site, look):
                     yield message
             finally:
                 num_open -= 1
@@ -76,7 +76,7 @@ def routes(site: Site) -> Area:
     return area
 
 
-async def follow(site: Site, look: Look) -> AsyncIterator[str]:
+async def send_events(site: Site, look: Look) -> AsyncIterator[str]:
     """Messages for one browser, until the server ends."""
     sent_s = time.monotonic()
     yield "retry: 1000\n\n"

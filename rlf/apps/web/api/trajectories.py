@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Body, Depends, Query
 
-from rlf.apps.web.labels import TrajectoryLabel, read_labels, write_label
+from rlf.apps.web.labels import TrajectoryLabel, labels_by_id, write_label
 from rlf.apps.web.paid import PaidNotRight, find_paid
 from rlf.apps.web.site import Area, Site
 from rlf.apps.web.trajectories import (
@@ -129,7 +129,7 @@ def routes(site: Site) -> Area:
     @area.read("/labels")
     def list_labels() -> tuple[TrajectoryLabel, ...]:
         """The labels of people, the oldest first."""
-        return tuple(read_labels(site.runs_folder).values())
+        return tuple(labels_by_id(site.runs_folder).values())
 
     @area.read("/runs/{run}/paid")
     def find_paid_trajectories(run: str, limit: Annotated[int, Query(ge=1, le=200)] = 50) -> PaidNotRight:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from rlf.apps.web.pages.shared import lineage, page, site_of
-from rlf.apps.web.run_views import page_overviews, shown_name
+from rlf.apps.web.run_views import page_overviews, run_title
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
 from rlf.reports.comparison import Comparison, read_examples
@@ -41,7 +41,7 @@ def show_comparison(
             except RlfError as error:
                 fault = str(error) if len(names) > 1 else ""
         found = page_overviews(reader, None, None, None, _NUM_OFFERED).runs
-        offered = [replace(run, name=shown_name(run.name, run.tags)) for run in found]
+        offered = [replace(run, name=run_title(run.name, run.tags)) for run in found]
     return page(request, "choose.html", "Compare", place="compare", chosen=names, offered=offered, fault=fault)
 
 

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 
 from rlf.apps.web.overlays import read_overlay
 from rlf.apps.web.pages.shared import lineage, page
-from rlf.apps.web.run_views import shown_name
+from rlf.apps.web.run_views import run_title
 from rlf.core.errors import RlfError
 
 router = APIRouter(include_in_schema=False)
@@ -44,7 +44,7 @@ def show_curves(
             [reader.run_lines(run_id=run_id)[0] for arm in found.arms for run_id in arm.run_ids],
             reader.tags(),
         )
-        runs = {line.id: replace(line, name=shown_name(line.name, tags.get(line.id, ()))) for line in lines}
+        runs = {line.id: replace(line, name=run_title(line.name, tags.get(line.id, ()))) for line in lines}
     values = {
         "found": found,
         "runs": runs,

@@ -25,7 +25,7 @@ from rlf.apps.web.run_views import (
     page_overviews,
     pick_spread,
     plain_tags,
-    shown_name,
+    run_title,
 )
 from rlf.apps.web.site import Site
 from rlf.apps.web.talk import talk_commands
@@ -188,7 +188,7 @@ def _run_row(site: Site, reader: Reader, item: Overview, names: tuple[str, ...])
     key = ("row", item.run_id, item.step, item.status, item.finished, names)
     differs, planned, training, cells = site.keep(key, lambda: _read_course(reader, item, names))
     taken = elapsed_s(item.started, item.finished, item.status, item.idle_s)
-    named = replace(item, name=shown_name(item.name, item.tags))
+    named = replace(item, name=run_title(item.name, item.tags))
     return RunRow(named, differs, taken, training, planned, cells)
 
 
@@ -281,7 +281,7 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         "newest": newest,
         "facts": list(origin_facts(report.run)),
     }
-    name = shown_name(report.run.record.name, tags)
+    name = run_title(report.run.record.name, tags)
     return page(request, "run_page.html", f"{name} · {run_id}", place="runs", **values)
 
 

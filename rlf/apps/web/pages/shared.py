@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, HTMLResponse
 
 import rlf.reports.pages
-from rlf.apps.web.run_views import shown_name
+from rlf.apps.web.run_views import run_title
 from rlf.apps.web.site import Site
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Run
@@ -40,7 +40,7 @@ def page(request: Request, template: str, /, title: str, **values: Any) -> HTMLR
     run = values.get("run")
     if isinstance(run, Run):
         with lineage(request) as reader:
-            name = shown_name(run.record.name, reader.tags().get(run.record.id, ()))
+            name = run_title(run.record.name, reader.tags().get(run.record.id, ()))
         values["run"] = replace(run, record=replace(run.record, name=name))
     return site_of(request).page(request, template, title=title, **values)
 

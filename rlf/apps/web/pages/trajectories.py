@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from rlf.apps.web.api.trajectories import read_filter
-from rlf.apps.web.labels import read_labels
+from rlf.apps.web.labels import labels_by_id
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
 from rlf.apps.web.paid import find_paid
 from rlf.apps.web.trajectories import (
@@ -106,7 +106,7 @@ def show_trajectories(request: Request, name: str, asked: Wanted, after: str = "
         tools = [summary.name for summary in reader.tool_call_summary(run_id)]
         modes = sorted({one.mode for one in reader.evaluations(run_id)}, reverse=True)
     known = {"tools": tools, "phases": [TRAIN, *modes], "failures": list(FailureClass), "outcomes": list(Outcome)}
-    of_run = read_labels(site_of(request).runs_folder)
+    of_run = labels_by_id(site_of(request).runs_folder)
     values = {
         "run": run,
         "asked": asked,
@@ -121,7 +121,7 @@ def show_trajectories(request: Request, name: str, asked: Wanted, after: str = "
 @router.get("/runs/{name}/queue")
 def show_queue(request: Request, name: str, asked: Wanted) -> RedirectResponse:
     """The first trajectory of a list that nobody has labelled yet; the labels where there is none."""
-    labels, after = read_labels(site_of(request).runs_folder), None
+    labels, after = labels_by_id(site_of(request).runs_folder), None
     with lineage(request) as reader:
         run_id = reader.get_run(name).record.id
         for _ in range(_MAX_PAGES):
@@ -139,7 +139,7 @@ def show_queue(request: Request, name: str, asked: Wanted) -> RedirectResponse:
 @router.get("/labels")
 def show_labels(request: Request, run: str = "") -> HTMLResponse:
     """What people say of trajectories, the newest first, and the commands that use it."""
-    found = [one for one in read_labels(site_of(request).runs_folder).values() if run in ("", one.run_id)]
+    found = [one for one in labels_by_id(site_of(request).runs_folder).values() if run in ("", one.run_id)]
     file = site_of(request).runs_folder / LABELS
     return page(request, "labels.html", "Labels", place="runs", labels=found[::-1], of_run=run, file=file)
 
@@ -196,7 +196,7 @@ def show_trajectory(
         "per_page": _MAX_TOKENS,
         "branches": branches,
         "charts": [asdict(chart) for chart in branch_charts(branches)],
-        "label": read_labels(site.runs_folder).get(label_id(run.record.id, phase, step, k)),
+        "label": labels_by_id(site.runs_folder).get(label_id(run.record.id, phase, step, k)),
         "queue": queue,
         "certificate": certificate,
         "lanes": _lanes(trajectory) if view == "time" else [],

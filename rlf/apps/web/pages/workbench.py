@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
-from rlf.apps.web.run_views import shown_name
+from rlf.apps.web.run_views import run_title
 from rlf.apps.web.site import Site
 from rlf.core.errors import RlfError
 
@@ -72,7 +72,7 @@ def show_rewards(request: Request, run: str = "", phase: str = "train", step: in
         with lineage(request) as reader:
             tags, found = reader.tags(), reader.run_lines(limit=4 * _NUM_RUNS)
             named = [
-                replace(line, name=shown_name(line.name, tags.get(line.id, ()))) for line in found if line.last_step
+                replace(line, name=run_title(line.name, tags.get(line.id, ()))) for line in found if line.last_step
             ]
             runs = named[:_NUM_RUNS]
             chosen = reader.get_run(run) if run else None
@@ -106,7 +106,7 @@ def _here(request: Request) -> str:
 
 @router.get("/data")
 @router.get("/data/{which}/{spec:path}")
-def show_data(
+def show_data_page(
     request: Request, which: Literal["train", "eval"] = "train", spec: str = "", begin: int = 0
 ) -> HTMLResponse:
     """Rows of a spec's data as tasks, their lengths, what repeats, and the first prompt; the frame comes first."""

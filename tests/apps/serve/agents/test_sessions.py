@@ -31,7 +31,7 @@ from rlf.chat.format import open_format
 from rlf.core import RlfError
 from rlf.core.errors import CheckError
 from rlf.lineage.text_index import all_text
-from rlf.reports.pages.render import render, side
+from rlf.reports.pages.render import render_page, side
 from rlf.reports.trajectory import opening, show_links, trajectory_view
 from rlf.rewards.judging.prompts import transcript
 from rlf.rollout.loop import Setting
@@ -215,7 +215,7 @@ def test_what_is_shown_was_asked_by_the_agent_and_not_by_the_task() -> None:
     stored: Any = SimpleNamespace(scored=scored, summary=SimpleNamespace(reward=0.0))
     lines = map(json.loads, transcript(trajectory).splitlines())
     turns = [line.get("content", "") + line.get("result", "") for line in lines]
-    page = render("turns.html", title="t", side=side("", stored, ""))
+    page = render_page("turns.html", title="t", side=side("", stored, ""))
     shown = Console(width=200, record=True, file=StringIO())
     shown.print(trajectory_view(scored))
     said = "Be brief.", "11 letters?", "Paris is here.", "Surely?", "Paris", "11 letters?", "Check: Paris", "Paris"
