@@ -66,9 +66,9 @@ class Examination:
         return all(finding.status is not Status.FAIL for finding in self.findings)
 
 
-def examine(runs_folder: Path) -> Examination:
+def examine(runs: Path | str) -> Examination:
     """Looks at Python, packages, processor, memory, disk, GPU, the lineage, git and the sandbox. Changes nothing."""
-    return Examination(tuple(finding for check in CHECKS for finding in _find_safely(check, runs_folder)))
+    return Examination(tuple(finding for check in CHECKS for finding in _find_safely(check, Path(runs))))
 
 
 def _find_safely(check: Callable[[Path], Iterator[MachineFinding]], runs_folder: Path) -> Iterator[MachineFinding]:

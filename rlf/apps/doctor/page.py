@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from rlf.apps.doctor import findings
-from rlf.apps.doctor.findings import Examination
-
-
-def examine(runs: str) -> Examination:
-    """`rlf doctor`."""
-    return findings.examine(Path(runs))
-
+from rlf.apps.doctor.findings import examine
 
 TASKS = (examine,)

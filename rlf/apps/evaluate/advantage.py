@@ -70,14 +70,14 @@ class AdvantageReason:
     """Advantage of each token; None for those that the policy did not sample. Empty where they cannot be recomputed."""
 
 
-def explain_advantage(name: str, runs_folder: Path, step: int, k: int) -> AdvantageReason:
+def explain_advantage(run: str, runs: Path | str, step: int, k: int) -> AdvantageReason:
     """Recomputes the advantages of a step from its stored scores. Loads torch.
 
     Raises:
         RlfError: there is no such trajectory.
     """
-    with open_reader(runs_folder) as reader:
-        record = reader.get_run(name).record
+    with open_reader(Path(runs)) as reader:
+        record = reader.get_run(run).record
         heads = reader.trajectories(record.id, TrajectoryFilter(phase=TRAIN, step=step))
         stored = [one for one in reader.wholes(record.id, heads) if one is not None]
         train = restore_plan(record, Places.of(record, reader.store)).spec.train

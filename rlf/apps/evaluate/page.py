@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from rlf.apps.evaluate import advantage
-from rlf.apps.evaluate.advantage import AdvantageReason
-
-
-def explain_advantage(run: str, runs: str, step: int, k: int) -> AdvantageReason:
-    """Why a trajectory was trained with its advantage."""
-    return advantage.explain_advantage(run, Path(runs), step, k)
-
+from rlf.apps.evaluate.advantage import explain_advantage
 
 TASKS = (explain_advantage,)

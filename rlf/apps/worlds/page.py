@@ -2,21 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from rlf.apps.worlds import worlds
-from rlf.apps.worlds.worlds import WorldKind, WorldScene
-
-
-def list_worlds() -> list[WorldKind]:
-    """`rlf env list`: kinds of worlds, and the specs that have one."""
-    return worlds.list_worlds()
-
-
-def play_world(spec: str, number: int, actions: Sequence[str | dict[str, Any]]) -> WorldScene:
-    """`rlf env play`: the world of a spec after some actions."""
-    return worlds.play_world(spec, number, actions)
-
+from rlf.apps.worlds.worlds import list_worlds, play_world
 
 TASKS = (list_worlds, play_world)
