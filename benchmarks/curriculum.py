@@ -1,4 +1,4 @@
-"""Rollouts to 80 % on vaults of three, four and six rooms, by passes and by pools: `python benchmarks/curriculum.py`.
+"""Rollouts to 80 % on vaults of three, four and six rooms, by passes and by pools: `python -m benchmarks.curriculum`.
 
 Both arms train on the same mixed set with the same seed, beside each other. The number is that of training rollouts
 until held-out success on the mix is 80 %, on the line between two evaluations; an arm that does not come there counts

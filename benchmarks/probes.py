@@ -1,4 +1,4 @@
-"""Where a model probes the boxes of bisect: `python benchmarks/probes.py [--weights FILE] [--limit 128]`.
+"""Where a model probes the boxes of bisect: `python -m benchmarks.probes [--weights FILE] [--limit 128]`.
 
 Notes and calls are written for the model and only the numbers probed are sampled, six for each held-out box unless one
 finds it. `note` is the probability of the right note, `inside` that of the numbers that are still possible, `chance`

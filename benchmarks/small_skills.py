@@ -1,4 +1,4 @@
-"""What the small model cannot do, without its bad habits: `python benchmarks/small_skills.py [--number 200]`.
+"""What the small model cannot do, without its bad habits: `python -m benchmarks.small_skills [--number 200]`.
 
 `choice`: how often the call of the right tool is likelier than the same call of each other tool, beside what a random
 choice finds. `row` and `cell`: what is answered, greedily, after the right call and its result were written for the

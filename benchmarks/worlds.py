@@ -1,4 +1,4 @@
-"""`python benchmarks/worlds.py`: many worlds at once against the floor, a step's overhead, forks of the shop.
+"""`python -m benchmarks.worlds`: many worlds at once against the floor, a step's overhead, forks of the shop.
 
 The floor of many worlds is their own waiting with nothing around it: as many coroutines that sleep as long as resets
 and steps do. Both are also given by a clock that counts this process's CPU time and what it slept, which is the wall

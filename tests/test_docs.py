@@ -47,6 +47,13 @@ def test_every_command_that_a_first_page_names_has_help(name):
         assert done.exit_code == 0 and "Usage" in done.stdout, command
 
 
+def test_a_benchmark_that_a_page_starts_by_its_file_imports_no_other():
+    for name in {name for path in DOCS for name in re.findall(r"python (benchmarks/\w+\.py)", path.read_text())}:
+        text = (ROOT / name).read_text()
+        of_others = re.search(r"^from (benchmarks|tests)\b", text, re.MULTILINE)
+        assert of_others is None or "sys.path.insert" in text, f"{name}: only `python -m` finds what it imports"
+
+
 def test_what_agents_read_is_one_screen_and_names_files_that_are_there():
     text = (ROOT / "AGENTS.md").read_text()
     assert len(text.splitlines()) <= 50
