@@ -6,8 +6,8 @@
 
 A service of its own process plays the trajectories, three calls each, with one tool result between two calls; the
 policy is a script, which costs next to nothing. Prints the CPU of the process that answers by call, that of the agents'
-process with aiohttp and with the `openai` SDK, the CPU of a server that does no more than answer what the session would
-(HTTP alone), and the same script through rlf's own loop. Medians of three rounds.
+process with aiohttp and with the `openai` SDK on httpx and on aiohttp, the CPU of a server that does no more than
+answer what the session would (HTTP alone), and the same script through rlf's own loop. Medians of three rounds.
 
 With `--steps`: the steps of `rlf run` on the built-in questions, by rlf's loop, by the guide's agent, on aiohttp or
 with `--sdk` on the `openai` SDK, which `callable` runs in rlf's process, and by the same as a service of its own
@@ -96,7 +96,8 @@ def serve(port: int, source: str | None) -> None:
 
     async def run_sdk(request: web.Request) -> web.Response:
         body = await request.json()
-        client = sdk().with_options(base_url=body["session"]["url"], api_key=body["session"]["key"])
+        shared = sdk(on_aiohttp=request.path != "/openai")
+        client = shared.with_options(base_url=body["session"]["url"], api_key=body["session"]["key"])
         messages = list(body["task"]["messages"])
         while True:
             answer = await client.chat.completions.create(model="policy", messages=messages, tools=[schema])
@@ -117,6 +118,7 @@ def serve(port: int, source: str | None) -> None:
     app = web.Application()
     app.router.add_post("/aiohttp", run)
     app.router.add_post("/openai", run_sdk)
+    app.router.add_post("/openai-aiohttp", run_sdk)
     guide = {} if source is None else load(source)
     app.router.add_post("/guide", run_guide)
     app.router.add_get("/spent", spent)
@@ -231,7 +233,8 @@ async def measure(num: int, port: int, rounds: int) -> None:
         return Setting(policy, shown, executor, limits, Sampling(stop_token_ids=chat.stop_token_ids))
 
     ours, alone = [], []
-    root, clients = f"http://127.0.0.1:{port}", {"aiohttp": ([], [])} | ({"openai": ([], [])} if has_sdk() else {})
+    names = ["aiohttp", *(["openai", "openai-aiohttp"] if has_sdk() else [])]
+    root, clients = f"http://127.0.0.1:{port}", {name: ([], []) for name in names}
     gc.freeze()  # as `rlf` does once it has started: what was loaded is no garbage
     gc.set_threshold(20_000)
     async with Executor((tool,)) as executor:
@@ -248,7 +251,7 @@ async def measure(num: int, port: int, rounds: int) -> None:
             ours.append(await play(setting(), rollouts))
     print(f"{num} sessions at once, {len(SCRIPT)} calls each; CPU of a call")
     for name, (here, there) in clients.items():
-        print(f"agents on {name:8} the session's side {median(here) * 1000:.2f} ms, the agent's", end=" ")
+        print(f"agents on {name:14} the session's side {median(here) * 1000:.2f} ms, the agent's", end=" ")
         print(f"{median(there) * 1000:.2f} ms")
     print(f"HTTP alone         the server's side {median(alone) * 1000:.2f} ms")
     print(f"loop               a turn {median(ours) * 1000:.2f} ms")
@@ -283,11 +286,12 @@ def has_sdk() -> bool:
 
 
 @cache
-def sdk():
+def sdk(*, on_aiohttp: bool = False):
     """The client of all trajectories, each with its own address and key."""
-    from openai import AsyncOpenAI
+    from openai import AsyncOpenAI, DefaultAioHttpClient
 
-    return AsyncOpenAI(base_url="http://127.0.0.1", api_key="of each session")
+    http = {"http_client": DefaultAioHttpClient()} if on_aiohttp else {}
+    return AsyncOpenAI(base_url="http://127.0.0.1", api_key="of each session", **http)
 
 
 async def ask_by_sdk(task, session):
