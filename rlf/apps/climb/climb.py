@@ -21,6 +21,7 @@ from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.endpoints.spec import EndpointSpec
+from rlf.lineage.read_only import has_lineage
 from rlf.lineage.records import TRAIN, RunLine, TrajectoryFilter
 from rlf.reports.evaluations import interval_of, success_by_task
 from rlf.runs.opening import power_notices
@@ -33,8 +34,9 @@ from rlf.training.harness import import_app
 from rlf.types.events import EvaluationFinished, EventSink, RunEvent, RunStatus
 
 _KEY = "rlf climb"
-_PASSES, _PER_STEP, _LEAST_STEPS = 5, 32, 20
-"""Of solutions that the spec does not set up as demonstrations: passes over them, of so many a step."""
+_PASSES, _PER_STEP, _LEAST_STEPS, _FASTER = 5, 32, 20, 5
+"""Of solutions that the spec does not set up as demonstrations: passes over them, of so many a step, at so many times
+the rate that the spec has for rewards, which is too low to imitate a base that has seen no call."""
 _DISTILLED = 8
 """Steps of a round in which a policy learns from itself, of three at most: it learns soon, then forgets or drifts."""
 _NO_DEMONSTRATIONS = "data.demonstrations=null"
@@ -174,11 +176,10 @@ class _Ladder:
         success = f"{found.success:.1%} ({found.low:.1%} to {found.high:.1%})"
         if is_enough:
             return f"{success}: enough, the target is {self._options.target:.0%}"
-        samples, unsolved = self._options.samples, found.unsolved or 0.0
-        mixed = 1 - unsolved - (found.solved or 0.0)
+        tries, unsolved, solved = self._options.samples, found.unsolved or 0.0, found.solved or 0.0
         return (
-            f"{success}: below the target of {self._options.target:.0%}. None of {samples} samples solves "
-            f"{unsolved:.0%} of the questions, where rewards teach nothing, and some solve {mixed:.0%}, where they do"
+            f"{success}: below the target of {self._options.target:.0%}. None of {tries} samples solves {unsolved:.0%} "
+            f"of the questions, where rewards teach nothing, and some solve {1 - unsolved - solved:.0%}, where they do"
         )
 
     def _prompt(self) -> Rung:
@@ -217,7 +218,7 @@ class _Ladder:
         if (declared := spec.data.demonstrations) is not None:
             shown = declared.model_dump(mode="json") | {"steps": None}
             return shown, min(declared.steps or spec.train.steps, spec.train.steps)
-        file = self._runs_folder / f"climb-{spec.name}.jsonl"
+        file = (self._runs_folder / f"climb-{spec.name}.jsonl").resolve()
         try:
             writing = import_app(_KEY, "demos", "demos")
             done = writing.write_demos(
@@ -226,7 +227,7 @@ class _Ladder:
         except RlfError as fault:
             raise _Skip(f"there are no demonstrations. {fault}") from fault
         steps = max(_LEAST_STEPS, math.ceil(_PASSES * done.num_kept / _PER_STEP))
-        return {"path": str(file.resolve()), "per_step": _PER_STEP}, steps
+        return {"path": str(file), "per_step": _PER_STEP, "learning_rate": _FASTER * spec.train.learning_rate}, steps
 
     def _has_demonstrations(self) -> bool:
         shown = load_spec(list(self._files), list(self._overrides)).spec.data.demonstrations
@@ -286,7 +287,7 @@ class _Ladder:
 
     def _find(self, plan_hash: str, name: str | None = None) -> RunLine | None:
         """The newest run of a plan, or evaluation of an identity, in the lineage."""
-        if not self._runs_folder.exists():
+        if not has_lineage(self._runs_folder):
             return None
         with open_reader(self._runs_folder) as reader:
             alike = [each for each in reader.run_lines() if each.plan_hash == plan_hash and name in (None, each.name)]

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -48,6 +49,7 @@ def runs_of(folder):
 def whole(tmp_path_factory):
     """A climb over all rungs that a spec with demonstrations has, where none is enough."""
     folder = tmp_path_factory.mktemp("climb")
+    (folder / "runs").mkdir()  # a folder that is there without a lineage
     overrides = with_demonstrations(folder)
     return overrides, folder / "runs", up(overrides, folder / "runs")
 
@@ -127,6 +129,13 @@ def test_demonstrations_that_ship_with_rlf_are_imitated_as_the_spec_says(tmp_pat
     ladder = _Ladder([ROOT / "specs" / "cold_start.yaml"], [], NEVER, tmp_path, [], print)
     shown, steps = ladder._declared()
     assert (shown["path"], shown["steps"], steps) == ("builtin:shop/demonstrations", None, 60)
+
+
+def test_solutions_of_tasks_are_imitated_at_five_times_the_rate_for_rewards(tmp_path):
+    changes = ["data.demonstrations=null", "data.train.limit=8", "train.learning_rate=0.001"]
+    shown, steps = _Ladder([ROOT / "specs" / "cold_start.yaml"], changes, NEVER, tmp_path, [], print)._declared()
+    assert (shown["learning_rate"], steps) == (0.005, 20)
+    assert len(Path(shown["path"]).read_text().splitlines()) == 8
 
 
 def test_where_no_sample_solves_anything_the_policy_learns_by_what_is_said_against_it_and_not_by_rewards(tmp_path):
