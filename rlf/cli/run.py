@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, Protocol
@@ -56,13 +57,9 @@ def choose_view(console: Console, command: str, *, as_json: bool) -> PrintedRun:
     """Live on a terminal that can be redrawn, plain lines elsewhere, JSON lines on request."""
     if as_json:
         return JsonLines(command)
-    if console.is_terminal and not console.is_dumb_terminal:
-        from rlf.cli.live import LiveView
+    from rlf.cli.live import LiveView, PlainView
 
-        return LiveView(console)
-    from rlf.cli.live import PlainView
-
-    return PlainView(console)
+    return LiveView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(console)
 
 
 # Sweeps on the screen: a view for each member, one after the other, and a table at the end.
@@ -205,7 +202,8 @@ def run_in_view(
         return show
 
     try:
-        return work(runs_folder=runs_folder, view=open_view, command=["rlf", *sys.argv[1:]])
+        with redirect_stdout(sys.stderr) if as_json else nullcontext():  # where tools and rewards print
+            return work(runs_folder=runs_folder, view=open_view, command=["rlf", *sys.argv[1:]])
     except RunError as error:
         if begun:  # what raised it knows neither the run's id nor its folder
             command, words = f"rlf resume {begun[0].run_id}{runs_option(runs_folder)}", str(error)

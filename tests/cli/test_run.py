@@ -7,12 +7,14 @@ import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import Result
 
 from rlf.cli.arguments import split_arguments
 from rlf.core import RlfError, RunError
+from rlf.runs import start
 from rlf.types import RunStatus
 
 from .conftest import RUN, run_info
@@ -68,10 +70,20 @@ def test_resume_shows_and_ends_like_run(rlf: Rlf, engine: UseEngine) -> None:
     assert "+90.0 points" in result.stdout
 
 
-def test_json_is_one_object_per_event_and_the_outcome_last(rlf: Rlf, engine: UseEngine) -> None:
+def test_json_is_one_object_per_event_and_the_outcome_last(
+    rlf: Rlf, engine: UseEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine()
+    work = start.run
+
+    def run_noisily(*arguments: Any, **options: Any) -> Any:
+        print("what a tool prints")
+        return work(*arguments, **options)
+
+    monkeypatch.setattr(start, "run", run_noisily)
     result = rlf("run", "search.yaml", "--json")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert "what a tool prints" in result.stderr
     assert {(line["rlf"], line["command"]) for line in lines} == {("1", "run")}
     assert [line.get("event") for line in lines[:3]] == ["started", "evaluation", "evaluation"]
     assert lines[0]["data"]["run_id"] == RUN

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -96,9 +97,10 @@ def evaluate_command(
         tuple(files), tuple(overrides), data, num_samples, temperature, greedy, limit, max_concurrency
     )
     view = _View(as_json=as_json)
+    work = partial(try_targets, names, asked, endpoint=served, runs_folder=runs_folder, show=view.show)
     try:
-        command = ["rlf", *sys.argv[1:]]
-        done = try_targets(names, asked, endpoint=served, runs_folder=runs_folder, command=command, show=view.show)
+        with redirect_stdout(sys.stderr):  # where tools and rewards print
+            done = work(command=["rlf", *sys.argv[1:]])
     finally:
         view.erase_line()
     report = _make_report(done, runs_folder, html)
@@ -181,7 +183,7 @@ class _View:
 
     def __init__(self, *, as_json: bool, command: str = "eval") -> None:
         self._moves = not as_json and sys.stderr.isatty()
-        self._print = partial(_print_json, command) if as_json else self._print_words
+        self._print = partial(_print_json, command, sys.stdout) if as_json else self._print_words
         self._last_s = 0.0
         self._width = 0
 
@@ -228,14 +230,14 @@ class _View:
                 print_note(line_of_event)
 
 
-def _print_json(command: str, shown: Shown) -> None:
+def _print_json(command: str, out: TextIO, shown: Shown) -> None:
     from rlf.apps.evaluate.play import EvaluationProgress
     from rlf.apps.evaluate.run import EvaluationStart
 
     if isinstance(shown, EvaluationStart | EvaluationProgress):
-        print_event(command, "started" if isinstance(shown, EvaluationStart) else "progress", shown)
+        print_event(command, "started" if isinstance(shown, EvaluationStart) else "progress", shown, out)
     else:
-        print_run_event(command, shown)
+        print_run_event(command, shown, out)
 
 
 def progress_line(progress: EvaluationProgress) -> str:
@@ -283,16 +285,17 @@ def forecast_command(
     files, overrides = split_arguments(arguments)
     view = _View(as_json=as_json, command="forecast")
     try:
-        found = forecast(
-            files,
-            overrides,
-            num_groups=groups,
-            gpus=gpus,
-            endpoint=endpoint_of(endpoint, model, api_key_env, timeout),
-            runs_folder=runs_folder,
-            command=["rlf", *sys.argv[1:]],
-            show=view.show,
-        )
+        with redirect_stdout(sys.stderr):  # where tools and rewards print
+            found = forecast(
+                files,
+                overrides,
+                num_groups=groups,
+                gpus=gpus,
+                endpoint=endpoint_of(endpoint, model, api_key_env, timeout),
+                runs_folder=runs_folder,
+                command=["rlf", *sys.argv[1:]],
+                show=view.show,
+            )
     finally:
         view.erase_line()
     from rlf.apps.evaluate.forecast_views import show_forecast
