@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from rlf.core import RlfError
 from rlf.core.errors import first_line
-from rlf.core.images import read_image_file, shown_reference
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -396,6 +395,8 @@ class Vision:
 
     def _process_image(self, reference: str) -> PreparedImage:
         from PIL import Image as Pillow
+
+        from rlf.core.images import read_image_file, shown_reference
 
         shown = shown_reference(reference)
         try:

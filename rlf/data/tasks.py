@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlf.core import Fault, Place, SpecError, hash_bytes, hash_json, nearest
-from rlf.core.images import read_image_file
 from rlf.core.plain_json import NoJsonValue, read_json
 from rlf.data.columns import ColumnTemplate, ColumnTemplateFault, cell, missing_column, tools_of_row
 from rlf.data.files import Row, fail, read_values, shown_name
@@ -279,10 +278,7 @@ def dataset_hash(tasks: Sequence[Task]) -> str:
         [
             [
                 task.id,
-                [
-                    [each.role, each.content, *(hash_bytes(read_image_file(image).data) for image in each.images)]
-                    for each in task.messages
-                ],
+                [[each.role, each.content, *map(_hash_image, each.images)] for each in task.messages],
                 _to_plain_json(task.answer),
                 task.kind,
                 _to_plain_json(task.columns),
@@ -291,6 +287,12 @@ def dataset_hash(tasks: Sequence[Task]) -> str:
             for task in tasks
         ]
     )
+
+
+def _hash_image(reference: str) -> str:
+    from rlf.core.images import read_image_file
+
+    return hash_bytes(read_image_file(reference).data)
 
 
 def _check_bytes(rows: Sequence[Row], columns: Mapping[str, str | None]) -> None:

@@ -13,7 +13,7 @@ from rlf.builtin.names import BUILTIN
 from rlf.chat.known import format_names
 from rlf.chat.policy import FailurePolicy, HistoryPolicy
 from rlf.core import Fault, nearest
-from rlf.plan import algorithms, features, judges, verifiers
+from rlf.plan import algorithms, features, judges
 from rlf.plan.estimate import planned_engine
 from rlf.rewards.term import Unscorable, complaints
 from rlf.spec import LoadedSpec
@@ -346,7 +346,7 @@ def _engine_honours_it(loaded: LoadedSpec) -> Iterator[Fault]:
         yield from planned_engine(loaded.spec).find_faults(loaded)
 
 
-_MODULES = (globals(), *map(vars, (algorithms, features, judges, verifiers)))
+_MODULES = (globals(), *map(vars, (algorithms, features, judges)))
 CHECKS: tuple[Finder, ...] = (
     *(found for names in _MODULES for found in names.values() if isinstance(found, SpecCheck)),
     features.find_feature_faults,

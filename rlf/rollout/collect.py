@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from rlf.core import RunError
 from rlf.core.clocks import reporting_waits, stage
 from rlf.rewards.function import RewardFunction
-from rlf.rewards.values import Solved, solved_by
 from rlf.rollout.rollout import Rollout
 from rlf.types.score import Scored, ScoreState, ScoreUsage, usage_by_name
 from rlf.types.trajectory import Trajectory
@@ -204,6 +203,10 @@ def group_by_world(scored: Sequence[Scored]) -> dict[str, list[Scored]]:
 
 def _solves(counted: Sequence[Scored]) -> dict[str, float]:
     """Sub-questions solved, where rows have some, over all and by kind of question; P never stands alone."""
+    if not any(item.trajectory.task.columns.get("unsolved_set") for item in counted):
+        return {}
+    from rlf.rewards.values import Solved, solved_by
+
     found: dict[str, list[Solved]] = {}
     for item in counted:
         solved = solved_by(item.trajectory)

@@ -9,6 +9,7 @@ import pytest
 from rlf.chat import FORMATS
 from rlf.chat.encoding import Vision, load_processor, load_tokenizer
 from rlf.core import RlfError
+from rlf.core.images import read_image_file
 from rlf.types import Message, ToolDescription
 
 from ..vision import LLAVA_IMAGE, make_tiny_llava
@@ -133,7 +134,7 @@ def test_the_tokens_of_pictures_are_never_to_be_sampled(chat, processor):
 
 def test_a_picture_is_read_once_for_all_who_show_it(chat, folder, monkeypatch):
     reads = []
-    monkeypatch.setattr("rlf.chat.encoding.read_image_file", lambda r: (reads.append(r), _read(r))[1])
+    monkeypatch.setattr("rlf.core.images.read_image_file", lambda r: (reads.append(r), read_image_file(r))[1])
     red = str(folder / "red.png")
     asyncio.run(chat.vision.prepare([red, red]))
     assert chat.vision.tensors([red])["pixel_values"].shape[0] == 1
@@ -156,9 +157,3 @@ def test_a_picture_that_is_cut_short_is_refused_by_name(chat, folder, tmp_path):
     path.write_bytes((folder / "red.png").read_bytes()[:60])
     with pytest.raises(RlfError, match=r"cut\.png: the model's processor cannot take"):
         chat.vision.prepare_image(str(path))
-
-
-def _read(reference):
-    from rlf.core.images import read_image_file
-
-    return read_image_file(reference)
