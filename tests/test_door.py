@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import linecache
+import os
 import re
 import signal
 import subprocess
@@ -71,6 +72,14 @@ def trained(tmp_path_factory):
         return run
 
     return asyncio.run(cell()), events
+
+
+def test_a_run_stays_in_its_folder_where_code_of_a_user_changes_the_current_one(project):
+    away = project / "away"
+    away.mkdir()
+    run = rlf.run("spec.yaml", {"train.steps": 1, "checkpoint.every": 1}, on_event=lambda event: os.chdir(away))
+    assert Path.cwd() == project and not list(away.iterdir())
+    assert (project / "runs" / run.id / "checkpoints/step-000001").is_dir()
 
 
 @pytest.fixture(scope="module")

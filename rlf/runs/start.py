@@ -11,7 +11,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -131,7 +131,7 @@ def start(
         record, replay: as for `run`.
     """
     plan, run_id, cwd = placed.plan, new_run_id(), cwd or Path.cwd()
-    folder = runs_folder / run_id
+    folder = runs_folder.absolute() / run_id  # a tool in this process may change the current folder
     played = None if replay is None else find_replay(replay, runs_folder)
     # Of groups that are filtered out no trajectory is kept, so that a reproduction finds their calls there alone.
     is_filtered = plan.spec.train.dynamic_filtering is not None and Feature.RECORDED_CALLS not in plan.spec.engine.LACKS
@@ -231,7 +231,7 @@ def resume(
         at_step = stored.last_step if engine_of(plan.spec).HAS_NEWER_STATE else start_at.step
         changes = find_changes(reader, record, plan, places, at_step=at_step)
         refuse_changes(record.id, changes, start_at.step, accepts=accept_changes)
-        folder = run_folder(runs_folder, record.id)
+        folder = run_folder(runs_folder.absolute(), record.id)
         # Read before `begin_resume` deletes the steps that are repeated: whether the run has ever had a signal.
         had_signal = signal_so_far(reader, record.id)
         signals = SignalWatch(plan.spec, record.id, runs_folder, store.redactor.text, had_signal=had_signal)
@@ -325,7 +325,7 @@ def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunI
     spec, budget, error, spent = plan.spec, sink.budget, None, None
     tracked = TrackedRun(info.run_id, info.name, info.folder, info.first_step, json.loads(plan_to_json(plan))["spec"])
     tracking = Tracking(spec.report_to, tracked, store.redactor)
-    with Recorder(store, info.run_id, budget.unrecorded, is_played=budget.is_played) as recorder, tracking:
+    with Recorder(store, info.run_id, budget.unrecorded, is_played=budget.is_played) as recorder, tracking, chdir("."):
         sink.recorder, sink.tracking = recorder, tracking
         try:
             with recording_failure(recorder, lambda: engine.step):
