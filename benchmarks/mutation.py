@@ -37,11 +37,11 @@ ROOT = Path(__file__).parents[1]
 AREAS = {
     "algo": (["algo/**/*.py"], ["algo"]),
     "training": (
-        [f"training/{name}.py" for name in ("groups", "counting", "rollouts", "advantages", "draw")],
+        [f"training/{name}.py" for name in ("batch", "collection", "counting", "draw", "samplers")],
         ["training"],
     ),
     "chat": (
-        [f"chat/{name}.py" for name in ("scan", "quotes", "call_json", "call_python", "brackets", "ends")],
+        [f"chat/{name}.py" for name in ("scan", "calls", "marks")],
         [
             f"chat/test_{name}.py"
             for name in ("hermes_parse", "quotes", "code_fence", "deepseek", "pythonic", "search_r1", "foreign")
@@ -89,7 +89,10 @@ class Mutant:
 
 def sample_mutants(area: str, count: int, seed: int) -> list[Mutant]:
     """Mutants of an area that change what a function does, drawn from all of them."""
-    paths = sorted({path for pattern in AREAS[area][0] for path in (ROOT / "rlf").glob(pattern)})
+    found = {pattern: list((ROOT / "rlf").glob(pattern)) for pattern in AREAS[area][0]}
+    if gone := [pattern for pattern, paths in found.items() if not paths]:
+        raise SystemExit(f"the area {area} names files that are not there: {', '.join(gone)}")
+    paths = sorted(itertools.chain(*found.values()))
     parsed = {path: create_mutations(str(path), path.read_text())[:2] for path in paths}
     drawn = [(path, mutation) for path, (_, mutations) in parsed.items() for mutation in mutations]
     random.Random(seed).shuffle(drawn)

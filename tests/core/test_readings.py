@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 import pytest
@@ -65,14 +66,12 @@ def test_a_bare_text_is_read_as_what_the_schema_accepts(wrapper: str, name: str)
     assert (read, type(read)) == ((None, type(None)) if may_be_null else (value, type(value)))
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_text_is_coerced_wherever_it_stands(name: str, wrapper: str, place: str) -> None:
+def test_a_text_is_coerced_wherever_it_stands(name: str) -> None:
     schema, text, value = SCHEMAS[name]
-    describe, put = PLACES[place]
-    readings = _readings(describe(WRAPPERS[wrapper](schema)), schema)
-    assert readings.coerced({"x": put(text)}) == {"x": put(value)}
+    for (wrapper, wrap), (place, (describe, put)) in product(WRAPPERS.items(), PLACES.items()):
+        readings = _readings(describe(wrap(schema)), schema)
+        assert readings.coerced({"x": put(text)}) == {"x": put(value)}, (wrapper, place)
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)

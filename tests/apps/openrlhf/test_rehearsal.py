@@ -238,8 +238,8 @@ def check_learned(run, num_images):
     place = load_tokenizer(run.spec["model"]["path"]).convert_tokens_to_ids("<|image_pad|>")
     assert all(trajectory.tokens.count(place) == 8 * len(trajectory.task.images) for trajectory in trajectories)
     for step in run.steps():
-        # 0.002 by rounding to bfloat16; were the images exchanged, it would be 0.12 where they are, on average.
-        assert abs(step.metrics["policy/mismatch_kl"]) < 0.01
+        # Thousandths by rounding to bfloat16; were the images exchanged, it would be 0.12 where they are, on average.
+        assert abs(step.metrics["policy/mismatch_kl"]) < 0.04
         assert 0 < step.metrics["policy/grad_norm"] < 1e4
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -114,9 +115,8 @@ def test_a_server_that_is_read_only_has_no_route_that_writes(clients):
 
 
 @pytest.mark.parametrize("path", [path for path in READS if "{" in path and path != _STREAM])
-@pytest.mark.parametrize("evil", _EVIL)
-def test_no_parameter_of_a_path_leads_anywhere_else(client, path, evil):
-    for name in re.findall(r"{(\w+)", path):
+def test_no_parameter_of_a_path_leads_anywhere_else(client, path):
+    for evil, name in product(_EVIL, re.findall(r"{(\w+)", path)):
         url = re.sub(rf"{{{name}(:path)?}}", evil, path)
         response = client.get(fill(url), follow_redirects=False)
         assert response.status_code in (200, 303, 307, 400, 404, 405, 422), (url, response.text)
