@@ -281,8 +281,8 @@ def deepen(folder: Path, num_layers: int) -> str:
 
 
 def has_sdk() -> bool:
-    """Whether the SDK is here."""
-    return importlib.util.find_spec("openai") is not None
+    """Whether the SDK is here, with aiohttp as its client."""
+    return all(map(importlib.util.find_spec, ("openai", "httpx_aiohttp")))
 
 
 @cache
@@ -417,6 +417,8 @@ def main() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    if arguments.sdk and not has_sdk():
+        raise SystemExit("--sdk: needs `pip install openai httpx-aiohttp`")
     if arguments.steps:
         compare_steps(arguments.steps, arguments.layers, port, is_sdk=arguments.sdk)
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -56,40 +56,54 @@ def print_envelope(command: str, data: Any) -> None:
     _print_json({"rlf": VERSION, "command": command, "data": data})
 
 
-def print_event(command: str, event: str, data: Any, out: TextIO | None = None) -> None:
-    """Prints one event of a command that has not ended yet, on stdout unless a stream is given."""
-    _print_json({"rlf": VERSION, "command": command, "event": event, "data": data}, out)
+def print_event(command: str, event: str, data: Any) -> None:
+    """Prints one event of a command that has not ended yet."""
+    _print_json({"rlf": VERSION, "command": command, "event": event, "data": data})
 
 
-def _print_json(value: Any, out: TextIO | None = None) -> None:
-    print(json.dumps(as_json(value), allow_nan=False), file=out, flush=True)
+def _print_json(value: Any) -> None:
+    print(json.dumps(as_json(value), allow_nan=False), file=_kept[-1] if _kept else None, flush=True)
+
+
+_kept: list[TextIO] = []
+"""What was stdout where prints go aside, for all threads, as `sys.stdout` is."""
+
+
+@contextmanager
+def prints_aside() -> Iterator[None]:
+    """Sends what tools and rewards print to stderr, as long as the block lasts; lines of JSON go where they went."""
+    _kept.append(_kept[-1] if _kept else sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _kept.pop()
 
 
 class JsonLines:
-    """Prints every event as a line of JSON, on what is stdout when it is made. Trajectories are counted, not printed:
-    the lineage holds them."""
+    """Prints every event as a line of JSON. Trajectories are counted, not printed: the lineage holds them."""
 
     def __init__(self, command: str) -> None:
-        self._command, self._out = command, sys.stdout
+        self._command = command
 
     def open(self, info: RunInfo) -> JsonLines:
         """Prints what is about to run."""
-        print_event(self._command, "started", info, self._out)
+        print_event(self._command, "started", info)
         return self
 
     def __call__(self, event: RunEvent) -> None:
         """Prints one event."""
-        print_run_event(self._command, event, self._out)
+        print_run_event(self._command, event)
 
     def close(self) -> None:
         """Does nothing."""
 
 
-def print_run_event(command: str, event: RunEvent, out: TextIO | None = None) -> None:
+def print_run_event(command: str, event: RunEvent) -> None:
     """Prints an event of a run as a line."""
     from rlf.reports.progress import NAMES, line_of
 
-    print_event(command, NAMES[type(event).__name__], line_of(event), out)
+    print_event(command, NAMES[type(event).__name__], line_of(event))
 
 
 @contextmanager

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, Protocol
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -25,35 +25,23 @@ from rlf.cli.arguments import (
     runs_option,
     split_arguments,
 )
-from rlf.cli.envelope import JsonLines, print_envelope, print_event, print_result
+from rlf.cli.envelope import JsonLines, print_envelope, print_event, print_result, prints_aside
 from rlf.cli.output import stdout_console
 from rlf.core.errors import OutageError, RlfError, RunError, SpecError
 
 if TYPE_CHECKING:
+    from rlf.cli.live import LiveView, PlainView
     from rlf.runs.sink import RunInfo, RunOutcome
     from rlf.runs.sweeps import Member, MemberOutcome, SweepOutcome
     from rlf.types.events import EventSink, RunEvent
 
-# Views of a run under way: one of live, plain and JSON, opened when the run is registered, closed whatever happens.
+# Views of a run under way: live, plain or JSON, opened when the run is registered, closed whatever happens, even twice.
 
 EXIT_CODES = {"finished": 0, "interrupted": 130}
 """By a run's status; 1 for any other."""
 
 
-class PrintedRun(Protocol):
-    """An EventSink that gets the run's events first and is closed last."""
-
-    def open(self, info: RunInfo) -> PrintedRun:
-        """Shows what is about to run."""
-
-    def __call__(self, event: RunEvent) -> None:
-        """Takes one event."""
-
-    def close(self) -> None:
-        """Restores the terminal. Safe to call when `open` never was, and twice."""
-
-
-def choose_view(console: Console, command: str, *, as_json: bool) -> PrintedRun:
+def choose_view(console: Console, command: str, *, as_json: bool) -> LiveView | PlainView | JsonLines:
     """Live on a terminal that can be redrawn, plain lines elsewhere, JSON lines on request."""
     if as_json:
         return JsonLines(command)
@@ -72,7 +60,7 @@ class _Screen:
         self._console = console
         self._command = command
         self._as_json = as_json
-        self._view: PrintedRun | None = None
+        self._view: LiveView | PlainView | JsonLines | None = None
 
     def open(self, info: RunInfo) -> EventSink:
         """A view for the member that starts."""
@@ -112,7 +100,8 @@ def watch_sweep(command: str, work: Callable[..., SweepOutcome], runs_folder: Pa
     screen = _Screen(console, command, as_json=as_json)
     try:
         watcher = Watcher(screen.open, screen.begin, screen.end)
-        outcome = work(runs_folder=runs_folder, watcher=watcher, command=["rlf", *sys.argv[1:]])
+        with prints_aside() if as_json else nullcontext():
+            outcome = work(runs_folder=runs_folder, watcher=watcher, command=["rlf", *sys.argv[1:]])
     finally:
         screen.close()
     with open_reader(runs_folder) as reader:
@@ -186,7 +175,6 @@ def run_in_view(
 ) -> RunOutcome:
     """Lets `work` run under the view that suits the output."""
     view = choose_view(stdout_console(), command, as_json=as_json)
-
     begun: list[RunInfo] = []
 
     def open_view(info: RunInfo) -> EventSink:
@@ -202,7 +190,7 @@ def run_in_view(
         return show
 
     try:
-        with redirect_stdout(sys.stderr) if as_json else nullcontext():  # where tools and rewards print
+        with prints_aside() if as_json else nullcontext():
             return work(runs_folder=runs_folder, view=open_view, command=["rlf", *sys.argv[1:]])
     except RunError as error:
         if begun:  # what raised it knows neither the run's id nor its folder

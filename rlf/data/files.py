@@ -194,10 +194,6 @@ def column_converters(fields: Sequence[Any]) -> dict[str, Convert]:
     return {field.name: convert for field in fields if (convert := _converter(field.type)) is not None}
 
 
-def _convert_fields(row: dict[str, Any], converts: dict[str, Convert]) -> dict[str, Any]:
-    return {name: convert(row[name]) for name, convert in converts.items() if row.get(name) is not None}
-
-
 def _converter(kind: Any) -> Convert | None:
     """What changes the values of a type; None where nothing does."""
     import pyarrow
@@ -213,7 +209,9 @@ def _converter(kind: Any) -> Convert | None:
         return _map_converter(_converter(kind.item_type))
     if types.is_struct(kind):
         converts = column_converters([kind.field(at) for at in range(kind.num_fields)])
-        return (lambda value: value | _convert_fields(value, converts)) if converts else None
+        if not converts:
+            return None
+        return lambda row: row | {at: to(row[at]) for at, to in converts.items() if row.get(at) is not None}
     inner = _converter(kind.value_type) if _is_list(kind) else None
     return None if inner is None else (lambda value: [None if item is None else inner(item) for item in value])
 

@@ -79,12 +79,12 @@ def _every_line_of_json_has_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a command prints with `--json` in these tests is held against the schema of that command."""
     write = envelope._print_json
 
-    def check(line: dict[str, Any], out: Any = None) -> None:
+    def check(line: dict[str, Any]) -> None:
         plain = envelope.as_json(line)
         name = line["command"] + (f": {line['event']}" if "event" in line else "")
         error = best_match(validator(name).iter_errors(plain))
         assert error is None, f"{name}: {error.json_path}: {error.message}"
-        write(line, out)
+        write(line)
 
     monkeypatch.setattr(envelope, "_print_json", check)
 

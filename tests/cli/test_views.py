@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from rlf.cli.envelope import JsonLines
+from rlf.cli.envelope import JsonLines, prints_aside
 from rlf.cli.live import LiveView, PlainView, board
 from rlf.cli.output import Parts
 from rlf.cli.run import choose_view
@@ -232,10 +232,17 @@ def test_a_step_names_the_trajectories_that_are_left_out(num: float, words: str)
     assert f"success  50.0 %{words}" in written(console) and ("unscorable" in written(console)) is bool(num)
 
 
-def test_json_lines_are_valid_where_a_metric_is_not_finite(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lines_are_valid_where_a_metric_is_not_finite_and_a_tool_prints(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     event: RunEvent = StepFinished(1, {"loss/policy": float("nan")}, (), ())
-    JsonLines("run")(event)
-    assert '"loss/policy": null' in capsys.readouterr().out
+    with prints_aside(), prints_aside():
+        print("what a tool prints")
+        JsonLines("run")(event)
+    print("what the command prints")
+    written = capsys.readouterr()
+    assert '"loss/policy": null' in written.out and written.err == "what a tool prints\n"
+    assert "a tool" not in written.out and written.out.endswith("what the command prints\n")
 
 
 def test_the_view_fits_where_the_output_goes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,7 +25,7 @@ from rlf.cli.arguments import (
     split_arguments,
 )
 from rlf.cli.completion import complete_run
-from rlf.cli.envelope import print_event, print_result, print_run_event
+from rlf.cli.envelope import print_event, print_result, print_run_event, prints_aside
 from rlf.cli.output import print_note, stdout_console, write_page
 from rlf.cli.run import EXIT_CODES
 from rlf.core.errors import RlfError
@@ -97,10 +96,10 @@ def evaluate_command(
         tuple(files), tuple(overrides), data, num_samples, temperature, greedy, limit, max_concurrency
     )
     view = _View(as_json=as_json)
-    work = partial(try_targets, names, asked, endpoint=served, runs_folder=runs_folder, show=view.show)
     try:
-        with redirect_stdout(sys.stderr):  # where tools and rewards print
-            done = work(command=["rlf", *sys.argv[1:]])
+        with prints_aside():
+            command = ["rlf", *sys.argv[1:]]
+            done = try_targets(names, asked, endpoint=served, runs_folder=runs_folder, command=command, show=view.show)
     finally:
         view.erase_line()
     report = _make_report(done, runs_folder, html)
@@ -183,7 +182,7 @@ class _View:
 
     def __init__(self, *, as_json: bool, command: str = "eval") -> None:
         self._moves = not as_json and sys.stderr.isatty()
-        self._print = partial(_print_json, command, sys.stdout) if as_json else self._print_words
+        self._print = partial(_print_json, command) if as_json else self._print_words
         self._last_s = 0.0
         self._width = 0
 
@@ -230,14 +229,14 @@ class _View:
                 print_note(line_of_event)
 
 
-def _print_json(command: str, out: TextIO, shown: Shown) -> None:
+def _print_json(command: str, shown: Shown) -> None:
     from rlf.apps.evaluate.play import EvaluationProgress
     from rlf.apps.evaluate.run import EvaluationStart
 
     if isinstance(shown, EvaluationStart | EvaluationProgress):
-        print_event(command, "started" if isinstance(shown, EvaluationStart) else "progress", shown, out)
+        print_event(command, "started" if isinstance(shown, EvaluationStart) else "progress", shown)
     else:
-        print_run_event(command, shown, out)
+        print_run_event(command, shown)
 
 
 def progress_line(progress: EvaluationProgress) -> str:
@@ -285,7 +284,7 @@ def forecast_command(
     files, overrides = split_arguments(arguments)
     view = _View(as_json=as_json, command="forecast")
     try:
-        with redirect_stdout(sys.stderr):  # where tools and rewards print
+        with prints_aside():
             found = forecast(
                 files,
                 overrides,
