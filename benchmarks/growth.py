@@ -6,6 +6,7 @@
     python benchmarks/growth.py calls [--most 10000]               CPU seconds and memory by tool calls in flight
     python benchmarks/growth.py lengths [--steps 100]              shares of long tasks with late groups
     python benchmarks/growth.py update [--model M]                 CPU seconds of updates, beginnings shared and not
+    python benchmarks/growth.py inputs                             CPU seconds and memory by rows, tools and steps
 
 `heavy` trains the search spec with a search that takes lognormal time (median 0.2 s, sigma 0.8) and hangs in one call
 of a hundred until its timeout of 5 s. Each side trains so many steps from the same weights; the sides take turns.
@@ -256,6 +257,61 @@ def as_command():
     gc.set_threshold(20_000, *gc.get_threshold()[1:])
 
 
+def inputs(arguments):
+    """Commands over ten times as much of one thing: rows and hidden tools that are checked, and steps that are run."""
+    print(f"{'':24} {'CPU s':>8} {'times':>6} {'peak MB':>8}   medians of {arguments.rounds}")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, write, sizes in (
+            ("rows, rlf check", many_rows, (20_000, 200_000)),
+            ("tools, rlf check", many_tools, (30, 300)),
+            ("steps, rlf run", None, (40, 400)),
+        ):
+            first_s = None
+            for num in sizes:
+                if write:
+                    words = ["check", str(write(Path(folder), num))]
+                else:
+                    words = ["run", str(ROOT / "specs" / "search.yaml"), f"train.steps={num}"]
+                    words += ["train.prompts_per_step=4", "~data.eval", "~eval"]
+                found = [command_costs(words, Path(folder)) for _ in range(arguments.rounds)]
+                cpu_s, peak_mb = (median(values) for values in zip(*found, strict=True))
+                first_s = first_s or cpu_s
+                print(f"{name:16} {num:7,} {cpu_s:8.2f} {cpu_s / first_s:6.1f} {peak_mb:8.0f}", flush=True)
+
+
+def many_rows(folder: Path, num: int) -> Path:
+    rows = folder / f"rows-{num}.jsonl"
+    row = '{{"id": "q{0}", "question": "What is {0} plus 1?", "answer": "{1}", "kind": "sum"}}\n'
+    rows.write_text("".join(row.format(number, number + 1) for number in range(num)))
+    return a_spec(folder / f"rows-{num}.yaml", {"data": {"train": {"path": str(rows)}}})
+
+
+def many_tools(folder: Path, num: int) -> Path:
+    """Besides those of the spec, which alone the tasks are shown, since the model's context holds no more."""
+    (folder / "many.py").write_text("def tool(query: str) -> str:\n    return query\n")
+    schema = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    tool = {"description": "Returns the query.", "inputSchema": schema}
+    tool |= {"target": {"kind": "python", "callable": "many.py:tool"}, "hidden": True}
+    tools = [str(ROOT / "tool_specs" / f"{name}.yaml") for name in ("search", "calculator")]
+    return a_spec(folder / f"tools-{num}.yaml", {"tools": tools + [tool | {"name": f"t{n}"} for n in range(num)]})
+
+
+def a_spec(path: Path, parts: dict) -> Path:
+    path.write_text(yaml.safe_dump({"extends": str(ROOT / "specs" / "search.yaml"), **parts}))
+    return path
+
+
+def command_costs(words: list[str], folder: Path) -> tuple[float, float]:
+    """CPU seconds and peak MB of an `rlf` command that must end well."""
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen([sys.executable, "-m", "rlf", *words], cwd=folder, stdout=output, stderr=output)
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            output.seek(0)
+            sys.exit(f"rlf {' '.join(words)}: {output.read().decode()}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
 def calls(arguments):
     """Calls of an asynchronous tool that all are in flight at once: it returns when the last has begun."""
     from rlf.runs.plans import check_spec
@@ -326,7 +382,9 @@ async def in_flight(executor_class, tools, call_class, num):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["heavy", "trajectories", "memory", "calls", "lengths", "update", "step"])
+    parser.add_argument(
+        "what", choices=["heavy", "trajectories", "memory", "calls", "lengths", "update", "inputs", "step"]
+    )
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=16, help="of a step, with 8 trajectories each")

@@ -17,7 +17,6 @@ _MIN_TASKS = 8
 """Of fewer questions nothing is stated."""
 _MOST_SHOWN = 3
 _MAX_SHOWN_CHARS = 40
-_SHARED = frozenset(Term.model_fields)
 _NUM_SEARCHED = 200
 _NUM_OTHERS = 20
 """Golds of other questions that a question is searched for: choices stand in every question with the right one."""
@@ -25,19 +24,14 @@ _NUM_OTHERS = 20
 
 def find_gold_warnings(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
     """Golds that are all equal, and golds that stand in every question."""
-    if len(tasks) < _MIN_TASKS:
-        return
-    only, held = recall(_find_patterns, tasks)
+    only, held = recall(_find_patterns, tasks) if len(tasks) >= _MIN_TASKS else (None, False)
     if only is not None:
-        message = (
-            f"all {len(tasks)} rows have the gold answer {_shorten_text(only)}; a policy that always writes it is "
-        )
-        yield loaded.fault(("data", name, "path"), f"{message}always right. Name the right column, or other rows.")
+        message = f"all {len(tasks)} rows have the gold answer {_shorten_text(only)}; a policy that always writes it"
+        yield loaded.fault(("data", name, "path"), f"{message} is always right. Name the right column, or other rows.")
     elif held:
-        message = (
-            f"the gold answer stands in each of the {len(tasks)} questions (e.g. {_shorten_text(_first(tasks[0]))} "
-        )
-        fix = f"in row {tasks[0].id!r}); copying from the question may earn the reward. Leave it out of the prompt."
+        example = f"{_shorten_text(_first(tasks[0]))} in row {tasks[0].id!r}"
+        message = f"the gold answer stands in each of the {len(tasks)} questions (e.g. {example}"
+        fix = "); copying from the question may earn the reward. Leave it out of the prompt."
         yield loaded.fault(("data", name, "path"), f"{message}{fix}")
 
 
@@ -47,7 +41,8 @@ def find_misread_golds(loaded: LoadedSpec, datasets: Sequence[Sequence[Task]]) -
     for index, term in enumerate(loaded.spec.rewards):
         if not isinstance(term, Rule) or not term.needs_answer:
             continue
-        options = term.model_dump(mode="json", include={"kind", "name", *(set(type(term).model_fields) - _SHARED)})
+        own = type(term).model_fields.keys() - Term.model_fields.keys()
+        options = term.model_dump(mode="json", include={"kind", "name", *own})
         found = [row for tasks in datasets for row in recall(read_faults, tasks, options)]
         if found:
             first, number = found[:_MOST_SHOWN], f"{len(found)} gold answer{'s' * (len(found) > 1)}"
@@ -77,8 +72,9 @@ def _find_patterns(tasks: Sequence[Task]) -> tuple[str | None, bool]:
 def _only_gold(tasks: Sequence[Task]) -> str | None:
     from rlf.rewards.answers import gold_key
 
-    keys = {tuple(sorted(map(gold_key, golds(task.answer)))) for task in tasks}
-    return _first(tasks[0]) if len(keys) == 1 else None
+    keys = (sorted(map(gold_key, golds(task.answer))) for task in tasks)
+    first = next(keys)
+    return _first(tasks[0]) if all(key == first for key in keys) else None
 
 
 def _hold_their_golds(tasks: Sequence[Task]) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,7 +90,7 @@ def test_the_hash_changes_with_code_that_a_tool_or_reward_imports_within_the_pro
         "specs/run.yaml": spec,
     }
     run = project("a", code)
-    monkeypatch.setattr("sys.path", [str(run.parents[1]), str(run.parents[1] / "tools")])
+    monkeypatch.setattr("sys.path", [str(run.parents[1]), str(run.parents[1] / "tools"), *sys.path])
     before = plan_of(run)
     assert {Path(file.path).name for file in before.files if file.role == "code"} == {
         *("code.py", "__init__.py", "rules.py", "deeper.py", "lib.py")

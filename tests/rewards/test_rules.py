@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlf.core.redact import fold
-from rlf.rewards.answers import same
+from rlf.rewards.answers import read_answer_text, same
 from rlf.rewards.normalization import Normalization, normalize
 from rlf.rewards.quantities import last_number
 from rlf.rewards.rules.token_f1 import token_f1
@@ -138,6 +138,12 @@ def test_token_f1_is_symmetric_and_within_0_and_1(one: str, other: str) -> None:
 )
 def test_the_last_number_counts(text: str, number: float | None) -> None:
     assert last_number(text) == number
+
+
+@given(st.from_regex(r"-?\d{1,18}", fullmatch=True))
+def test_bare_digits_are_read_as_they_are_beside_a_space(text: str) -> None:
+    # A text of digits alone is read on a way of its own, where that is quicker.
+    assert read_answer_text(text) == read_answer_text(f" {text}")
 
 
 @given(st.text(alphabet="0123456789.,eE+- x"))
