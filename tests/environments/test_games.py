@@ -5,8 +5,8 @@ import types
 
 import pytest
 
+from rlf.apps.peers.games import OwnRandom, PlayedGame, find_game
 from rlf.core import RlfError
-from rlf.environments.games import OwnRandom, PlayedGame, find_game
 from rlf.types import Message, Task
 
 TASK = Task("t", (Message("user", "Play."),))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.peers.games import PlayedGame
 from rlf.environments import EnvSpec
-from rlf.environments.games import PlayedGame
 from rlf.types import Message, StopReason, Task
 
 from .conftest import STOP

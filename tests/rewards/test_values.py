@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from rlf.apps.peers.ftrl_reward import Ftrl
 from rlf.rewards.facts import TrajectoryFacts
-from rlf.rewards.rules.ftrl import Ftrl
 from rlf.rewards.values import Finding, Solved, count_solved, keyed_golds, solved_by, text_keys, value_key, value_keys
 
 

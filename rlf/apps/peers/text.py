@@ -11,10 +11,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
+from rlf.apps.peers.games import OwnRandom, PlayedGame, find_game, package_of
 from rlf.core.identity import hash_json, hash_path
 from rlf.core.kinds import StrictModel
 from rlf.core.text import describe
-from rlf.environments.games import OwnRandom, PlayedGame, find_game, package_of
 from rlf.environments.instances import OwnProcess, guard_process, make_class_world
 from rlf.environments.kind import EnvSpec, MakeWorld
 from rlf.environments.processes import ClassProcesses
