@@ -8,7 +8,7 @@ from rlf.algo.loss_config import PolicyLossKind
 from rlf.core import Fault
 from rlf.spec import LoadedSpec
 from rlf.spec.engines import Feature
-from rlf.spec.kinds import is_gae, is_judge, is_pass_at_k
+from rlf.spec.kinds import is_gae, is_pass_at_k
 from rlf.spec.load import reads
 from rlf.spec.models import TaskSampler
 
@@ -37,19 +37,6 @@ def _algorithm_has_steps(loaded: LoadedSpec) -> Iterator[Fault]:
             f"got {shown.steps} of {train.steps} steps, so that {name} has none. Write fewer, or more train.steps."
         )
         yield loaded.fault(("data", "demonstrations", "steps"), message)
-
-
-@reads("train.algorithm", "rewards")
-def _greedy_rollouts_have_rewards(loaded: LoadedSpec) -> Iterator[Fault]:
-    if not loaded.spec.train.algorithm.needs_greedy:
-        return
-    for position, term in enumerate(loaded.spec.rewards):
-        if is_judge(term) and term.compares_groups:
-            name = loaded.value(("train", "algorithm", "kind"))
-            message = f"got {term.compare} against the group; the greedy rollout of {name} has no group to be compared "
-            yield loaded.fault(
-                ("rewards", position, "compare"), f"{message}with. Write pointwise, or another algorithm."
-            )
 
 
 @reads("train.algorithm", "rollout", "train.sampler")

@@ -5,6 +5,7 @@ A function with `@reads` in one of the modules named at the end is a check of ev
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -13,7 +14,7 @@ from rlf.builtin.names import BUILTIN
 from rlf.chat.known import format_names
 from rlf.chat.policy import FailurePolicy, HistoryPolicy
 from rlf.core import Fault, nearest
-from rlf.plan import algorithms, features, judges
+from rlf.plan import algorithms, features
 from rlf.plan.estimate import planned_engine
 from rlf.rewards.term import Unscorable, complaints
 from rlf.spec import LoadedSpec
@@ -346,9 +347,21 @@ def _engine_honours_it(loaded: LoadedSpec) -> Iterator[Fault]:
         yield from planned_engine(loaded.spec).find_faults(loaded)
 
 
-_MODULES = (globals(), *map(vars, (algorithms, features, judges)))
+def term_conditions(loaded: LoadedSpec, name: str) -> Iterator[Fault]:
+    """The faults of the `CHECKS` or `WARNINGS` that the kinds of a spec's terms bring, each loaded for them alone."""
+    for module in dict.fromkeys(filter(None, (type(term).CONDITIONS for term in loaded.spec.rewards))):
+        for check in getattr(importlib.import_module(module), name):
+            yield from check(loaded)
+
+
+def _terms_keep_their_conditions(loaded: LoadedSpec) -> Iterator[Fault]:
+    yield from term_conditions(loaded, "CHECKS")
+
+
+_MODULES = (globals(), *map(vars, (algorithms, features)))
 CHECKS: tuple[Finder, ...] = (
     *(found for names in _MODULES for found in names.values() if isinstance(found, SpecCheck)),
+    _terms_keep_their_conditions,
     features.find_feature_faults,
     _engine_honours_it,
 )

@@ -1,22 +1,16 @@
-"""The keys that a judge needs elsewhere in a spec, and the tools that a term of kind verify needs."""
+"""The keys that a judge needs elsewhere in a spec."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
 
-from rlf.core import Fault, nearest
+from rlf.core import Fault
 from rlf.plan.features import name_engines
+from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.term import Unscorable
 from rlf.spec import LoadedSpec
 from rlf.spec.engines import Feature
-from rlf.spec.kinds import is_judge, is_verify
 from rlf.spec.load import reads
-from rlf.spec.nodes import KeyPath
-from rlf.tools import ToolDeclaration
-
-if TYPE_CHECKING:
-    from rlf.rewards.kinds.judge import JudgeTerm
 
 
 def groups_are_compared(loaded: LoadedSpec) -> Iterator[Fault]:
@@ -24,7 +18,7 @@ def groups_are_compared(loaded: LoadedSpec) -> Iterator[Fault]:
     spec = loaded.spec
     kinds = [*["greedy"] * spec.eval.greedy, *["sampled"] * (spec.eval.num_samples == 1)]
     for position, term in enumerate(spec.rewards if spec.data.eval is not None and kinds else ()):
-        if not is_judge(term) or not term.compares_groups:
+        if not isinstance(term, JudgeTerm) or not term.compares_groups:
             continue
         if position == 0 or term.unscorable is Unscorable.DROP_TRAJECTORY:
             lost = "no success" if position == 0 else "no reward"
@@ -40,7 +34,7 @@ def sentinels_are_counted_together(loaded: LoadedSpec) -> Iterator[Fault]:
     """Warns of sentinels that several processes count in parts."""
     why = loaded.spec.engine.LACKS.get(Feature.ONE_SCORER)
     for position, term in enumerate(loaded.spec.rewards if why is not None else ()):
-        if is_judge(term) and term.sentinels:
+        if isinstance(term, JudgeTerm) and term.sentinels:
             yield loaded.fault(
                 ("rewards", position, "sentinels"),
                 f"{why}; each counts its own sentinels, and starts from 0 after a resume, so a drift is found "
@@ -48,10 +42,25 @@ def sentinels_are_counted_together(loaded: LoadedSpec) -> Iterator[Fault]:
             )
 
 
-@reads("rewards[]", "data.train.answer", "data.eval.answer", "rollout.num_generations")
-def _judges_have_something_to_compare(loaded: LoadedSpec) -> Iterator[Fault]:
+@reads("train.algorithm", "rewards")
+def greedy_rollouts_have_rewards(loaded: LoadedSpec) -> Iterator[Fault]:
+    """An estimator with a greedy rollout has no judge of groups: that rollout is in none."""
+    if not loaded.spec.train.algorithm.needs_greedy:
+        return
     for position, term in enumerate(loaded.spec.rewards):
-        if is_judge(term):
+        if isinstance(term, JudgeTerm) and term.compares_groups:
+            name = loaded.value(("train", "algorithm", "kind"))
+            message = f"got {term.compare} against the group; the greedy rollout of {name} has no group to be compared "
+            yield loaded.fault(
+                ("rewards", position, "compare"), f"{message}with. Write pointwise, or another algorithm."
+            )
+
+
+@reads("rewards[]", "data.train.answer", "data.eval.answer", "rollout.num_generations")
+def judges_have_something_to_compare(loaded: LoadedSpec) -> Iterator[Fault]:
+    """Gold answers, or a group of rollouts, where a judge compares with them."""
+    for position, term in enumerate(loaded.spec.rewards):
+        if isinstance(term, JudgeTerm):
             yield from _compares_with_something(loaded, position, term)
 
 
@@ -67,11 +76,12 @@ def _compares_with_something(loaded: LoadedSpec, position: int, term: JudgeTerm)
 
 
 @reads("rewards[]", "engine.kind")
-def _judges_work_in_several_processes(loaded: LoadedSpec) -> Iterator[Fault]:
+def judges_work_in_several_processes(loaded: LoadedSpec) -> Iterator[Fault]:
+    """Each scores its rollouts alone: a judge compares none of other processes, and is not started by all."""
     engine = loaded.spec.engine
     why = engine.LACKS.get(Feature.ONE_SCORER)
     for position, term in enumerate(loaded.spec.rewards if why is not None else ()):
-        if not is_judge(term):
+        if not isinstance(term, JudgeTerm):
             continue
         if term.compares_groups:
             message = f"engine {engine.kind} scores each rollout separately, so there is no group to compare. "
@@ -83,39 +93,5 @@ def _judges_work_in_several_processes(loaded: LoadedSpec) -> Iterator[Fault]:
             yield loaded.fault(("rewards", position, "serve"), message + fix)
 
 
-@reads("tools", "rewards[]")
-def _tools_can_verify(loaded: LoadedSpec) -> Iterator[Fault]:
-    tools = {tool.name: tool for tool in loaded.spec.tools}
-    for position, term in enumerate(loaded.spec.rewards):
-        if not is_verify(term):
-            continue
-        tool = tools.get(term.tool)
-        if tool is None:
-            known = ", ".join(tools) or "none"
-            message = f"unknown tool {term.tool!r}{nearest(term.tool, list(tools))} (known: {known}). Declare it under "
-            fix = "`tools`, with `hidden: true` where the model is not to see it."
-            yield loaded.fault(("rewards", position, "tool"), f"{message}{fix}")
-            continue
-        limit_s = tool.limits.timeout_s
-        if term.timeout_s <= limit_s:
-            message = f"got {term.timeout_s:g}; the tool {tool.name!r} has {limit_s:g} s itself, so slow calls would "
-            fix = f"be unscorable and not 0. Write more than {limit_s:g}, or lower the tool's limits."
-            yield loaded.fault(("rewards", position, "timeout_s"), f"{message}{fix}")
-        yield from _arguments_fit(loaded, ("rewards", position, "arguments"), term.arguments, tool)
-        if term.expected is not None and term.expected.arguments is not None:
-            place = ("rewards", position, "expected", "arguments")
-            yield from _arguments_fit(loaded, place, term.expected.arguments, tool)
-
-
-def _arguments_fit(
-    loaded: LoadedSpec, path: KeyPath, arguments: Mapping[str, Any], tool: ToolDeclaration
-) -> Iterator[Fault]:
-    properties = tool.input_schema.get("properties", {})
-    missing = [name for name in tool.input_schema.get("required", ()) if name not in arguments]
-    if missing:
-        yield loaded.fault(path, f"the tool {tool.name!r} needs {missing[0]!r}. Write `{missing[0]}: ...`.")
-    for name in arguments:
-        if name not in properties and tool.input_schema.get("additionalProperties") is not True:
-            known = ", ".join(properties)
-            message = f"the tool {tool.name!r} takes no {name!r}{nearest(name, list(properties))} (known: {known}). "
-            yield loaded.fault((*path, name), f"{message}Rename or remove it.")
+CHECKS = (greedy_rollouts_have_rewards, judges_have_something_to_compare, judges_work_in_several_processes)
+WARNINGS = (groups_are_compared, sentinels_are_counted_together)

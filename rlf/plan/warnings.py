@@ -13,15 +13,14 @@ from rlf.builtin.names import BUILTIN
 from rlf.core import Fault
 from rlf.data import recall
 from rlf.plan.algorithms import dropped_terms_are_compared, gae_says_its_way, single_rollouts_are_mixed
+from rlf.plan.checks import term_conditions
 from rlf.plan.estimate import planned_engine
 from rlf.plan.golds import find_gold_warnings, find_misread_golds
-from rlf.plan.judges import groups_are_compared, sentinels_are_counted_together
 from rlf.plan.overlap import find_overlaps, find_two_golds
 from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec, RunSpec
 from rlf.spec.budget import PromptSizes
 from rlf.spec.engines import Feature
-from rlf.spec.kinds import is_json_schema, is_verify
 from rlf.spec.models import Late, Schedule
 from rlf.spec.nodes import KeyPath
 from rlf.tools.declaration import ToolDeclaration
@@ -33,19 +32,9 @@ from rlf.types import Task
 def find_reward_warnings(loaded: LoadedSpec, datasets: Sequence[Sequence[Task]]) -> Iterator[Fault]:
     """Golds that a term misreads, golds without rows, and schemas that an empty value satisfies."""
     yield from find_misread_golds(loaded, datasets)
-    num_tasks = sum(map(len, datasets))
     for index, term in enumerate(loaded.spec.rewards):
-        place = ("rewards", index)
-        if is_json_schema(term) and (empty := term.accepted_without_content):
-            message = f"got a schema that {' and '.join(empty)} satisfies and which then earns the full reward; "
-            yield loaded.fault(
-                (*place, "schema"), f"{message}expected content. Write e.g. `required`, or `minItems: 1`."
-            )
-        if is_verify(term) and term.may_expect_no_rows:
-            number = sum(term.expects_no_rows(task) for tasks in datasets for task in tasks)
-            message = f"{number} of {num_tasks} tasks expect no rows, so any query without rows earns 1. "
-            if number:
-                yield loaded.fault((*place, "expected"), f"{message}Leave these tasks out of the data.")
+        for key, message in term.misread_keys(datasets):
+            yield loaded.fault(("rewards", index, key), message)
 
 
 # Settings that nothing reads, because of another setting: legal, and without the effect that their writer wants.
@@ -382,6 +371,10 @@ def _slow_words(tool: ToolDeclaration) -> str:
     return ""
 
 
+def _conditions_of_terms(loaded: LoadedSpec) -> Iterator[Fault]:
+    yield from term_conditions(loaded, "WARNINGS")
+
+
 SPEC_CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     _warmup_is_short,
     _something_is_rewarded,
@@ -398,8 +391,7 @@ SPEC_CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     single_rollouts_are_mixed,
     dropped_terms_are_compared,
     gae_says_its_way,
-    groups_are_compared,
-    sentinels_are_counted_together,
+    _conditions_of_terms,
     _tools_are_quick,
     _results_are_read,
 )

@@ -188,3 +188,14 @@ def holds(text: str, gold: str, by: Normalization = Normalization.TEXT) -> bool:
 def plain_text(text: str) -> str:
     """The text in one Unicode form and lower case, without the space around it."""
     return fold(text).strip().casefold()
+
+
+# A sampled turn keeps its stop token, which could end a message in the judge's own template too.
+_TURN_END = re.compile(r"(?:<\|[\w-]+\|>|</s>|<eos>|<end_of_turn>)\s*$")
+
+
+def plain_turn(text: str) -> str:
+    """A turn's text without the special tokens that end it."""
+    while (ended := _TURN_END.sub("", text)) != text:
+        text = ended
+    return text

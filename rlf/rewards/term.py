@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -31,7 +31,7 @@ from rlf.core import Registry, derive_seed, nearest
 from rlf.core.kinds import Files, Kind, StrictModel, wrong_value
 from rlf.core.meter import Meter
 from rlf.rewards.facts import Example
-from rlf.types import ScoreUsage, ToolInvoker, Trajectory
+from rlf.types import ScoreUsage, Task, ToolCall, ToolInvoker, Trajectory
 
 # How much a term counts: a number, or a number that moves over the steps of a run.
 
@@ -236,6 +236,10 @@ class Term(Kind, ABC, allow_inf_nan=False):
     """Whether the term can give one value per turn."""
     best_is_known: ClassVar[bool] = True
     """Whether a trajectory that is written by hand can show the best value; nobody knows a model's verdict before."""
+    reads_all_rows: ClassVar[bool] = False
+    """Whether each row must have the columns, and not the first alone."""
+    CONDITIONS: ClassVar[str] = ""
+    """Module with `CHECKS` and `WARNINGS` of a loaded spec that has such a term; empty: there are none."""
 
     kind: str
     """What decides the term's value."""
@@ -344,6 +348,19 @@ class Term(Kind, ABC, allow_inf_nan=False):
         """A value as it counts: scaled, then clipped."""
         value *= self.scale
         return value if self.clip is None else min(max(value, self.clip[0]), self.clip[1])
+
+    @property
+    def data_files(self) -> Sequence[str]:
+        """Files beside `files` that it reads."""
+        return ()
+
+    def gold_call(self, task: Task, tools: Collection[str]) -> ToolCall | None:
+        """The call of one of the tools that finds a task's gold; None where the term makes none of them."""
+        return None
+
+    def misread_keys(self, datasets: Sequence[Sequence[Task]]) -> Iterator[tuple[str, str]]:
+        """Keys that pay for nothing in these tasks, each with what is wrong and what to write."""
+        yield from ()
 
     def prepare(self) -> None:
         """Looks at what the term names, without opening it. Raises RlfError when it cannot be used."""

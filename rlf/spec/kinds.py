@@ -14,13 +14,7 @@ if TYPE_CHECKING:
     from rlf.algo.advantages.pass_at_k import PassAtK
     from rlf.endpoints.spec import EndpointSpec
     from rlf.rewards.kinds.env import EnvTerm
-    from rlf.rewards.kinds.judge import JudgeTerm
-    from rlf.rewards.kinds.verify import VerifyTerm
-    from rlf.rewards.rules.json_schema import JsonSchema
     from rlf.rewards.rules.unpenalised import Unpenalised
-    from rlf.tools.kinds.agent import AgentTool
-    from rlf.tools.kinds.mcp import McpTool
-    from rlf.tools.kinds.sql import SqlTool
 
 
 def _of(module: str, name: str) -> Any:
@@ -28,20 +22,8 @@ def _of(module: str, name: str) -> Any:
     return lambda part: any(known.__name__ == name and known.__module__ == module for known in type(part).__mro__)
 
 
-is_agent_tool: Callable[[object], TypeGuard[AgentTool]] = _of("rlf.tools.kinds.agent", "AgentTool")
-"""Whether a tool's target is `kind: agent`."""
-is_mcp_tool: Callable[[object], TypeGuard[McpTool]] = _of("rlf.tools.kinds.mcp", "McpTool")
-"""Whether a tool's target is `kind: mcp`."""
-is_sql_tool: Callable[[object], TypeGuard[SqlTool]] = _of("rlf.tools.kinds.sql", "SqlTool")
-"""Whether a tool's target is `kind: sql`."""
-is_judge: Callable[[object], TypeGuard[JudgeTerm]] = _of("rlf.rewards.kinds.judge", "JudgeTerm")
-"""Whether a reward term is `kind: judge`."""
-is_verify: Callable[[object], TypeGuard[VerifyTerm]] = _of("rlf.rewards.kinds.verify", "VerifyTerm")
-"""Whether a reward term is `kind: verify`."""
 is_env_term: Callable[[object], TypeGuard[EnvTerm]] = _of("rlf.rewards.kinds.env", "EnvTerm")
 """Whether a reward term is `kind: env`."""
-is_json_schema: Callable[[object], TypeGuard[JsonSchema]] = _of("rlf.rewards.rules.json_schema", "JsonSchema")
-"""Whether a reward term is `rule: json_schema`."""
 is_unpenalised: Callable[[object], TypeGuard[Unpenalised]] = _of("rlf.rewards.rules.unpenalised", "Unpenalised")
 """Whether a reward term is `rule: unpenalised`."""
 is_endpoint: Callable[[object], TypeGuard[EndpointSpec]] = _of("rlf.endpoints.spec", "EndpointSpec")

@@ -20,12 +20,10 @@ from rlf.environments.kind import ENV_KINDS, EnvSpec
 from rlf.rewards.term import Term
 from rlf.spec.agent import split_command
 from rlf.spec.code import project_code
-from rlf.spec.kinds import is_agent_tool, is_judge, is_mcp_tool, is_sql_tool
 from rlf.spec.layers import ITEM_LISTS, InputFile, absolute
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import KeyPath, Node, edit, edit_leaves, show
 from rlf.tools.declaration import ToolDeclaration
-from rlf.tools.kind import ToolKind
 
 SOLUTIONS, TEACHER = ("train", "algorithm", "demonstrations"), ("train", "algorithm", "teacher")
 DATA_PATHS = (("data", "train", "path"), ("data", "eval", "path"), ("data", "demonstrations", "path"), SOLUTIONS)
@@ -187,8 +185,7 @@ def _all_tools(
     """Tools, each agent's own included, with their keys."""
     for index, tool in enumerate(tools):
         yield (*path, index), tool
-        if is_agent_tool(tool.target):
-            yield from _all_tools(tool.target.tools, (*path, index, "target", "tools"))
+        yield from _all_tools(getattr(tool.target, "tools", ()), (*path, index, "target", "tools"))
 
 
 def local_inputs(spec: RunSpec) -> list[InputFile]:
@@ -199,28 +196,21 @@ def local_inputs(spec: RunSpec) -> list[InputFile]:
     named = [("code", str(path)) for path in project_code(declarations)]
     named += [("code", path) for path in (() if agent is None else agent.own_files)]
     targets = [tool.target for _, tool in _all_tools(spec.tools)]
-    named += [("code", argument) for target in targets for argument in _server_files(target)]
+    named += [("code", file) for target in targets for file in target.code_files if is_local(file)]
     named += [("data", path) for source in sources for path in (source.path, *mixture_files(source.path))]
     named += [("data", shown.path)] if (shown := spec.data.demonstrations) else []
     taught = (("data", SOLUTIONS[-1]), ("model", TEACHER[-1]))
     named += [(role, path) for role, key in taught if (path := getattr(spec.train.algorithm, key, None))]
     beside = [getattr(source, key) for source in sources for key, _ in DATA_FILES]
     named += [("data", text) for text in beside if isinstance(text, str)]
-    named += [("data", t.sentinels.file) for t in spec.rewards if is_judge(t) and t.sentinels is not None]
+    named += [("data", file) for term in spec.rewards for file in term.data_files]
     declared = (*declared_files(spec.tools), *reward_files(spec.rewards), *env_files(spec.env))
     named += [("data", file) for _, file in declared]
-    named += [("data", str(target.file)) for target in targets if is_sql_tool(target) and target.file]
+    named += [("data", file) for target in targets for file in target.data_files]
     named += [("model", spec.model.path)]
     local = [(role, Path(path)) for role, path in dict.fromkeys(named) if is_local(path)]
     hashes = [(role, path, identity(path)) for role, path in local]
     return [InputFile(role, shown_path(path), sha256) for role, path, sha256 in hashes if sha256 is not None]
-
-
-def _server_files(target: ToolKind) -> list[str]:
-    """Files that the command of a tool's MCP server names: its code, as a rule."""
-    if not is_mcp_tool(target):
-        return []
-    return [argument for argument in target.server.args if is_local(argument) and Path(argument).is_file()]
 
 
 def is_local(path: str) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from rlf.core import Fault, RlfError, nearest
 from rlf.data import recall
 from rlf.spec.budget import most_images
-from rlf.spec.kinds import is_judge
 from rlf.spec.load import LoadedSpec, reads
 from rlf.types import Task
 
@@ -63,7 +62,7 @@ def _world_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iter
 def _check_columns(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
     """Columns that terms read and a dataset lacks; of a judge's prompt any of its rows."""
     for position, term in enumerate(loaded.spec.rewards):
-        of_all = is_judge(term)
+        of_all = term.reads_all_rows
         try:
             columns = term.columns
         except RlfError:  # of a function that cannot be had, which is reported where it is looked at

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from enum import StrEnum
 from functools import cached_property
@@ -191,6 +191,16 @@ class ToolKind(Kind, ABC):
     """Whether a replay answers its calls from the recording."""
     is_local: ClassVar[bool] = False
     """Whether calls stay on this machine, so that `rlf rewards attack` makes them; it reports tools that it leaves."""
+
+    @property
+    def code_files(self) -> Sequence[str]:
+        """Files of code that it runs, beside callables."""
+        return ()
+
+    @property
+    def data_files(self) -> Sequence[str]:
+        """Files that it reads."""
+        return ()
 
     @abstractmethod
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:

@@ -10,14 +10,8 @@ from rlf.spec import kinds
 
 GUARDS = {name: guard for name, guard in vars(kinds).items() if name.startswith("is_")}
 HOMES = {
-    "JudgeTerm": "rlf.rewards.kinds.judge",
-    "VerifyTerm": "rlf.rewards.kinds.verify",
     "EnvTerm": "rlf.rewards.kinds.env",
-    "JsonSchema": "rlf.rewards.rules.json_schema",
     "Unpenalised": "rlf.rewards.rules.unpenalised",
-    "AgentTool": "rlf.tools.kinds.agent",
-    "McpTool": "rlf.tools.kinds.mcp",
-    "SqlTool": "rlf.tools.kinds.sql",
     "EndpointSpec": "rlf.endpoints.spec",
     "Gae": "rlf.algo.advantages.gae",
     "PassAtK": "rlf.algo.advantages.pass_at_k",

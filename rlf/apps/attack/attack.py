@@ -44,7 +44,6 @@ from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.rewards.answers import gold_text
 from rlf.rewards.function import RewardFunction
-from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.normalization import golds
 from rlf.types import Scored, ScoreState, Task, Trajectory
 
@@ -258,7 +257,7 @@ class _Assault:
         self._known_arcs: set[Arc] = set()
         self._news: dict[Shape, int] = {}
         self._num_late = 0
-        self.searches = not any(isinstance(term, JudgeTerm) for term in reward.terms)
+        self.searches = all(term.best_is_known for term in reward.terms)
         self.scale: Scale | None = None
 
     async def find_gold(self) -> tuple[ShapeResult | None, ShapeResult | None]:

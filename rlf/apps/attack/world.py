@@ -17,8 +17,6 @@ from rlf.chat.examples import example_call
 from rlf.chat.format import ChatFormat
 from rlf.core.errors import RlfError, RunError
 from rlf.rewards.answers import draw_questions, gold_text
-from rlf.rewards.kinds.judge import JudgeTerm
-from rlf.rewards.kinds.verify import VerifyTerm, gold_arguments
 from rlf.rewards.term import RewardContext, Term
 from rlf.runs.rewards import tell
 from rlf.tools import Executor, ToolDeclaration
@@ -80,8 +78,7 @@ class Scripts:
         """The gold's call as a verify term makes it, then the right answer; None where there is no such call."""
         chat, visible = self.chat, {tool.name for tool in self.tools}
         for term in terms:
-            if isinstance(term, VerifyTerm) and term.tool in visible and term.gold_templates is not None:
-                call = ToolCall(term.tool, gold_arguments(term.gold_templates, task))
+            if (call := term.gold_call(task, visible)) is not None:
                 answer = _make_line(chat, chat.write_answer(gold_text(task)))
                 return [_make_line(chat, chat.write_call(call)), *[answer] * (self.max_turns + 1)]
         return None
@@ -125,7 +122,7 @@ def _write_sampled(chat: ChatFormat, request: SampleRequest, text: str) -> str:
 def _describe_terms(terms: Sequence[Term]) -> str:
     described = []
     for term in terms:
-        criteria = [each.text for each in term.criteria] if isinstance(term, JudgeTerm) else []
+        criteria = [each.text for each in getattr(term, "criteria", ())]
         described.append(" ".join([term.name, *((type(term).__doc__ or "").split("\n")[:1]), *criteria]))
     return " ".join(described)
 

@@ -22,7 +22,7 @@ from rlf.core import RlfError
 from rlf.core.files import write_whole
 from rlf.core.identity import hash_json
 from rlf.endpoints.spec import EndpointSpec
-from rlf.rewards.judging.drift import LABELS, read_labelled_lines
+from rlf.rewards.labels import LABELS, read_labelled_lines
 from rlf.rewards.normalization import normalize
 from rlf.runs.place import open_reader
 from rlf.runs.plans import check_spec

@@ -20,7 +20,7 @@ from rlf.environments.instances import to_actions
 from rlf.environments.playing import Action, GoldFault, open_bench
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import INTERRUPTED, Run
-from rlf.rewards.judging.drift import label_id
+from rlf.rewards.labels import label_id
 from rlf.rollout.collect import collect
 from rlf.rollout.recorded import WrittenTurn, write_turn
 from rlf.rollout.rollout import Rollout, with_observation

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from rlf.core.errors import RlfError, RunError
 from rlf.core.files import lock_file, write_whole
 from rlf.lineage.records import StoredTrajectory
-from rlf.rewards.judging.drift import LABELS, LabelledLine, label_id, read_labelled_lines
+from rlf.rewards.labels import LABELS, LabelledLine, label_id, read_labelled_lines
 from rlf.types import Trajectory
 
 

@@ -7,16 +7,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from statistics import stdev
-from typing import Any, Literal
-
-from pydantic import StrictBool, StrictFloat, StrictInt
+from typing import Any
 
 from rlf.core import RunError
 from rlf.core.identity import derive_seed
-from rlf.rewards.facts import TrajectoryFacts, read_json_lines
+from rlf.rewards.facts import read_json_lines
 from rlf.rewards.judging.settings import Compare, Judging, OnDrift, Sentinels
+from rlf.rewards.labels import LabelledLine
 from rlf.types import Trajectory
 
 # Control charts of a judge: CUSUMs of its errors and of its calibrated residuals, with a stated run length.
@@ -211,37 +209,6 @@ def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
 # Trajectories with verdicts of people in a JSONL file: what judges are calibrated with, and sentinels.
 
 _WINNERS: Mapping[str, float] = {"first": 1.0, "tie": 0.5, "second": 0.0}
-
-
-class LabelledLine(TrajectoryFacts):
-    """One line of the file."""
-
-    label: StrictBool | StrictInt | StrictFloat | Literal["first", "second", "tie"]
-    """true or false, or a number on the judge's `range`; of a comparison whether `answer` (first) or `other` is
-    better."""
-    id: str | None = None
-    """Its name in reports; None: its line's number."""
-    other: str | None = None
-    """The answer that `answer` is compared with, by a judge that compares pairs."""
-    author: str | None = None
-    """Who wrote the answer: the model's name as `endpoints` have it, for the judge's liking of itself."""
-    kind: str | None = None
-    """A word of the person's own for what kind of answer it is."""
-    comment: str | None = None
-
-
-LABELS = "labels.jsonl"
-"""Of a runs folder: what people say of its trajectories. The page writes it; `rlf demos` reads its labels."""
-
-
-def label_id(run_id: str, phase: str, step: int, k: int) -> str:
-    """The `id` of a trajectory there."""
-    return f"{run_id}/{phase}/{step}/{k}"
-
-
-def read_labelled_lines(path: str | Path) -> list[LabelledLine]:
-    """The lines of a file. Raises RlfError, or SpecError with every line that is wrong."""
-    return read_json_lines(path, "labelled trajectories", lambda value, _: LabelledLine.model_validate(value))
 
 
 @dataclass(frozen=True, slots=True)

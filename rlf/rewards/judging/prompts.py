@@ -15,7 +15,7 @@ from rlf.core.images import read_image_file
 from rlf.endpoints.openai import TokenLogprob
 from rlf.endpoints.template import Shape, Template, TemplateFault
 from rlf.rewards.judging.settings import Compare, Criterion, Read
-from rlf.rewards.normalization import golds
+from rlf.rewards.normalization import golds, plain_turn
 from rlf.types import CallRecord, Image, Task, Trajectory
 
 # The words that judges read: default prompts, what fences mean, and how a reply is to look.
@@ -168,10 +168,6 @@ def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_MARK_CHARS]
 
 
-# A sampled turn keeps its stop token, which could end a message in the judge's own template too.
-_TURN_END = re.compile(r"(?:<\|[\w-]+\|>|</s>|<eos>|<end_of_turn>)\s*$")
-
-
 def task_values(task: Task, criteria: Sequence[Criterion]) -> dict[str, Any]:
     """`question`, `gold` (the first), `golds`, `columns` and `criteria`."""
     answers = list(golds(task.answer))
@@ -206,13 +202,6 @@ def transcript(trajectory: Trajectory) -> str:
         lines.append({"role": "assistant", "content": plain_turn(turn.text)})
         lines += [{"role": "tool", "name": record.call.name, **_show_result(record)} for record in turn.calls]
     return "\n".join(map(_dump_message, lines))
-
-
-def plain_turn(text: str) -> str:
-    """A turn's text without the special tokens that end it."""
-    while (ended := _TURN_END.sub("", text)) != text:
-        text = ended
-    return text
 
 
 def images_of(trajectory: Trajectory) -> list[Image]:

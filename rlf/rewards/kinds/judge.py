@@ -43,6 +43,8 @@ class JudgeTerm(Term):
     """
 
     best_is_known: ClassVar[bool] = False
+    reads_all_rows: ClassVar[bool] = True
+    CONDITIONS: ClassVar[str] = "rlf.plan.judges"
 
     kind: Literal["judge"] = "judge"
     endpoints: tuple[EndpointSpec, ...] = ()
@@ -220,6 +222,11 @@ class JudgeTerm(Term):
         """Columns that the prompt reads, with the key that names each."""
         paths = [path for path in paths_of(self.template) if path[0] == "columns" and len(path) > 1]
         return {path[1]: ("prompt",) for path in sorted(paths) if path[1] != ELEMENT}
+
+    @property
+    def data_files(self) -> Sequence[str]:
+        """The sentinels."""
+        return () if self.sentinels is None else (self.sentinels.file,)
 
     def prepare(self) -> None:
         """Reads the sentinels. Raises RlfError where the file is missing or wrong."""

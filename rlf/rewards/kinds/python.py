@@ -14,7 +14,7 @@ from rlf.core import RlfError
 from rlf.core.callables import CallableName
 from rlf.core.definitions import find_definition
 from rlf.rewards.calling import OwnFunction, TookTooLong, check_function
-from rlf.rewards.judging.prompts import plain_turn
+from rlf.rewards.normalization import plain_turn
 from rlf.rewards.term import Range, RewardContext, Scorer, Scoring, Stage, Term, Verdict
 from rlf.types import Trajectory
 

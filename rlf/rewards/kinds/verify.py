@@ -6,11 +6,11 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -101,6 +101,8 @@ class VerifyTerm(Term):
     column that is not there.
     """
 
+    CONDITIONS: ClassVar[str] = "rlf.plan.verifiers"
+
     kind: Literal["verify"] = "verify"
     tool: str
     """Name of a declared tool; `hidden: true` keeps it from the model."""
@@ -172,17 +174,24 @@ class VerifyTerm(Term):
             found[self.expected.column] = ("expected", "column")
         return found
 
-    @property
-    def may_expect_no_rows(self) -> bool:
-        """Whether the data can state it: False where only running the gold query can show it."""
-        return self.compare in _ROWS and self.gold_templates is None
+    def misread_keys(self, datasets: Sequence[Sequence[Task]]) -> Iterator[tuple[str, str]]:
+        """What is expected, where the data states that it is no rows; what a gold query finds is not looked at."""
+        if self.compare not in _ROWS or self.gold_templates is not None:
+            return
+        number = sum(self._expects_no_rows(task) for tasks in datasets for task in tasks)
+        message = f"{number} of {sum(map(len, datasets))} tasks expect no rows, so any query without rows earns 1. "
+        if number:
+            yield "expected", f"{message}Leave these tasks out of the data."
 
-    def expects_no_rows(self, task: Task) -> bool:
-        """Whether the data states that a task's gold query finds no rows."""
-        if not self.may_expect_no_rows:
-            return False
+    def _expects_no_rows(self, task: Task) -> bool:
         expected = task.answer if self.expected is None else task.columns.get(self.expected.column or "")
         return as_rows(read_expected(expected).value) == []
+
+    def gold_call(self, task: Task, tools: Collection[str]) -> ToolCall | None:
+        """The call that finds what is expected, where a call does."""
+        if self.tool not in tools or self.gold_templates is None:
+            return None
+        return ToolCall(self.tool, gold_arguments(self.gold_templates, task))
 
     def prepare(self) -> None:
         if self.callable is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +15,7 @@ from rlf.core.kinds import wrong_value
 from rlf.core.plain_json import read_json
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.term import KnownSample, Verdict
-from rlf.types import Trajectory
+from rlf.types import Task, Trajectory
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?```\s*", re.DOTALL | re.IGNORECASE)
 _PLAIN_VALUES: tuple[Any, ...] = (None, True, 1, 1.5, "x")
@@ -57,10 +57,12 @@ class JsonSchema(Rule):
             )
         return schema
 
-    @property
-    def accepted_without_content(self) -> tuple[str, ...]:
-        """The empty values that satisfy the schema, as JSON."""
-        return tuple(text for text in ("{}", "[]", '""', "null") if self._own_validator.is_valid(json.loads(text)))
+    def misread_keys(self, datasets: Sequence[Sequence[Task]]) -> Iterator[tuple[str, str]]:
+        """The schema, where empty values satisfy it."""
+        empty = [text for text in ("{}", "[]", '""', "null") if self._own_validator.is_valid(json.loads(text))]
+        if empty:
+            message = f"got a schema that {' and '.join(empty)} satisfies and which then earns the full reward; "
+            yield "schema", f"{message}expected content. Write e.g. `required`, or `minItems: 1`."
 
     @cached_property
     def _own_validator(self) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import model_validator
@@ -37,6 +38,11 @@ class McpTool(ToolKind):
         if (self.tool is None) == (self.resource is None):
             raise wrong_value("a target has either `tool` or `resource`; write one of them")
         return self
+
+    @property
+    def code_files(self) -> Sequence[str]:
+        """Files that the server's command names: its code, as a rule."""
+        return [argument for argument in self.server.args if Path(argument).is_file()]
 
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
         """Compares the schema with the server's list, as it was last read or is read now."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -85,6 +85,11 @@ class SqlTool(ToolKind):
     def file(self) -> Path | None:
         """The SQLite file; None for PostgreSQL."""
         return None if _POSTGRES.match(self.url) else Path(self.url)
+
+    @property
+    def data_files(self) -> Sequence[str]:
+        """The SQLite file."""
+        return () if self.file is None else (str(self.file),)
 
     def complaints(self, input_schema: Mapping[str, Any]) -> list[str]:
         """The statement must be an argument, and the file be there."""

@@ -24,7 +24,7 @@ from rlf.builtin.rooms.vault import COLOURS, plan_vault
 from rlf.core import RlfError, SpecError
 from rlf.endpoints.spec import EndpointSpec
 from rlf.lineage.records import INTERRUPTED
-from rlf.rewards.judging.drift import LABELS, label_id
+from rlf.rewards.labels import LABELS, label_id
 from rlf.runs.place import open_reader
 from rlf.runs.plans import check_spec
 from rlf.types import ToolCall, Trajectory

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from rlf.rewards.judging.drift import read_labelled_lines
+from rlf.rewards.labels import read_labelled_lines
 
 from ...reports.synthetic import run_record
 

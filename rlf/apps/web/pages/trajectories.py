@@ -31,7 +31,7 @@ from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, TrajectoryOrder
 from rlf.reports.trajectory import show_links
-from rlf.rewards.judging.drift import LABELS, label_id
+from rlf.rewards.labels import LABELS, label_id
 from rlf.types import FailureClass, Outcome
 from rlf.types.trajectory import Trajectory
 
