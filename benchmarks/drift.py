@@ -11,7 +11,7 @@ import math
 import random
 from statistics import fmean, median
 
-from rlf.rewards.judging.drift import Charts
+from rlf.apps.judges.drift import Charts
 
 NUM = 500_000
 NUM_JUDGES = 400

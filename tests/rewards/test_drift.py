@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from rlf.apps.judges.drift import Charts, LabelledItem, Watchman, _run_length, cohen_kappa, height_of
+from rlf.apps.judges.settings import Sentinels
 from rlf.core import RlfError, RunError, SpecError
 from rlf.rewards import RewardFunction, Term, TrajectoryFacts
-from rlf.rewards.judging.drift import Charts, LabelledItem, Watchman, _run_length, cohen_kappa, height_of
-from rlf.rewards.judging.settings import Sentinels
 from rlf.rollout.collect import rollout_metrics
 from rlf.types import Scored, Trajectory
 

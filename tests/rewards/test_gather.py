@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from rlf.apps.judges.scorer import Gathering
 from rlf.rewards import TrajectoryFacts, Verdict
-from rlf.rewards.judging.scorer import Gathering
 from rlf.types import Trajectory
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from rlf.apps.judges import panel as cache
 from rlf.core import RlfError
 from rlf.core.errors import OutageError
 from rlf.rewards import RewardFunction, Term, TrajectoryFacts
-from rlf.rewards.judging import panel as cache
 from rlf.rollout.collect import rollout_metrics
 from rlf.types import CallRecord, Image, Outcome, Score, ScoreState, StopReason, ToolCall, ToolResult, Trajectory
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.judges.prompts import FencedTemplate
 from rlf.chat.format import FORMATS
 from rlf.chat.marks import harmless, special_tokens
 from rlf.chat.repair import read_stand_in
 from rlf.rewards import Term, TrajectoryFacts
-from rlf.rewards.judging.prompts import FencedTemplate
 
 from .judges import judging
 from .scoring import score_with

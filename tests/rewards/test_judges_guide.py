@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.judges.prompts import SHAPES
+from rlf.apps.judges.settings import Compare, Read
 from rlf.plan import compile as compile_plan
-from rlf.rewards.judging.prompts import SHAPES
-from rlf.rewards.judging.settings import Compare, Read
 
 from .guide import Guide, ends_well, flawless
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from rlf.apps.judges import panel
+from rlf.apps.judges.panel import served
+from rlf.apps.judges.settings import Serve
 from rlf.core import RunError
 from rlf.processes.supervise import descendants
-from rlf.rewards.judging import panel
-from rlf.rewards.judging.panel import served
-from rlf.rewards.judging.settings import Serve
 
 from ..processes import Process, call_rlf
 from ..warm import COMMON, warm_python

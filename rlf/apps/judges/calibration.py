@@ -11,12 +11,12 @@ from pathlib import Path
 from statistics import StatisticsError, correlation, fmean
 from time import perf_counter
 
+from rlf.apps.judges.drift import LabelledItem, cohen_kappa, read_labels
+from rlf.apps.judges.judge import JudgeTerm
+from rlf.apps.judges.scorer import JudgeScorer, PairComparison
+from rlf.apps.judges.settings import Compare
 from rlf.core.errors import RlfError
 from rlf.reports.statistics import Estimate, Interval, welch_interval, wilson_interval
-from rlf.rewards.judging.drift import LabelledItem, cohen_kappa, read_labels
-from rlf.rewards.judging.scorer import JudgeScorer, PairComparison
-from rlf.rewards.judging.settings import Compare
-from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.term import RewardContext, Scoring, Verdict
 from rlf.runs.rewards import load_rewards, tell
 from rlf.tools import Executor

@@ -23,6 +23,7 @@ from aiohttp.test_utils import TestServer
 from rich.console import Console
 
 from rlf.apps.demos.origins import candidate_of
+from rlf.apps.judges.prompts import transcript
 from rlf.apps.serve.agents import AgentServer, calls, programs
 from rlf.apps.serve.agents.programs import AgentSession
 from rlf.builtin.names import builtin_path
@@ -33,7 +34,6 @@ from rlf.core.errors import CheckError
 from rlf.lineage.text_index import all_text
 from rlf.reports.pages.render import render_page, side
 from rlf.reports.trajectory import opening, show_links, trajectory_view
-from rlf.rewards.judging.prompts import transcript
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout, RolloutLimits
 from rlf.rollout.scripted import ScriptedPolicy

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from rlf.apps.judges.settings import Compare, Criterion, Read
 from rlf.chat.marks import harmless
 from rlf.core.images import read_image_file
 from rlf.endpoints.openai import TokenLogprob
 from rlf.endpoints.template import Shape, Template, TemplateFault
-from rlf.rewards.judging.settings import Compare, Criterion, Read
 from rlf.rewards.normalization import golds, plain_turn
 from rlf.types import CallRecord, Image, Task, Trajectory
 
@@ -31,7 +31,7 @@ SHAPES: Mapping[Compare, Mapping[str, Shape]] = {
     Compare.PAIRWISE: {**_SHARED, "first": _CANDIDATE, "second": _CANDIDATE},
     Compare.GROUP: {**_SHARED, "candidates": [_CANDIDATE]},
 }
-"""Values that a prompt can be filled in with, as `rlf.rewards.judging.prompts` makes it."""
+"""Values that a prompt can be filled in with, as `rlf.apps.judges.prompts` makes it."""
 
 _HEAD = """\
 {% if criteria %}

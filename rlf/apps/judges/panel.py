@@ -20,6 +20,8 @@ from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
+from rlf.apps.judges.prompts import UnreadableReply
+from rlf.apps.judges.settings import Cache, Judging, Serve
 from rlf.builtin.names import BUILTIN
 from rlf.core.errors import OutageError, RlfError, RunError
 from rlf.core.files import use_wal
@@ -28,8 +30,6 @@ from rlf.core.meter import Meter
 from rlf.endpoints.openai import TokenLogprob, json_schema_format
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.processes.child import supervised
-from rlf.rewards.judging.prompts import UnreadableReply
-from rlf.rewards.judging.settings import Cache, Judging, Serve
 from rlf.types import Outcome, ScoreUsage
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlf.apps.judges.judge import JudgeTerm
 from rlf.core import Fault
 from rlf.plan.features import name_engines
-from rlf.rewards.kinds.judge import JudgeTerm
 from rlf.rewards.term import Unscorable
 from rlf.spec import LoadedSpec
 from rlf.spec.engines import Feature

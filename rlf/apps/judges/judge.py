@@ -9,12 +9,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from rlf.core import RlfError, nearest
-from rlf.core.kinds import wrong_value
-from rlf.endpoints.spec import EndpointSpec, SamplingSpec
-from rlf.endpoints.template import ELEMENT, TemplateFault, paths_of, unknown_part
-from rlf.rewards.judging.prompts import DEFAULT_PROMPTS, SHAPES, FencedTemplate
-from rlf.rewards.judging.settings import (
+from rlf.apps.judges.prompts import DEFAULT_PROMPTS, SHAPES, FencedTemplate
+from rlf.apps.judges.settings import (
     Against,
     Cache,
     Combine,
@@ -27,6 +23,10 @@ from rlf.rewards.judging.settings import (
     Serve,
     is_about_groups,
 )
+from rlf.core import RlfError, nearest
+from rlf.core.kinds import wrong_value
+from rlf.endpoints.spec import EndpointSpec, SamplingSpec
+from rlf.endpoints.template import ELEMENT, TemplateFault, paths_of, unknown_part
 from rlf.rewards.term import Range, RewardContext, Scorer, Term, Unscorable
 
 MAX_EXPECTED = 100
@@ -44,7 +44,7 @@ class JudgeTerm(Term):
 
     best_is_known: ClassVar[bool] = False
     reads_all_rows: ClassVar[bool] = True
-    CONDITIONS: ClassVar[str] = "rlf.plan.judges"
+    CONDITIONS: ClassVar[str] = "rlf.apps.judges.conditions"
 
     kind: Literal["judge"] = "judge"
     endpoints: tuple[EndpointSpec, ...] = ()
@@ -231,7 +231,7 @@ class JudgeTerm(Term):
     def prepare(self) -> None:
         """Reads the sentinels. Raises RlfError where the file is missing or wrong."""
         if self.sentinels is not None:
-            from rlf.rewards.judging.drift import read_labels
+            from rlf.apps.judges.drift import read_labels
 
             if not read_labels(self.sentinels.file, self.judging):
                 raise RlfError(f"{self.sentinels.file}: holds no sentinel. Write one JSON object a line.")
@@ -239,10 +239,10 @@ class JudgeTerm(Term):
     @asynccontextmanager
     async def open(self, context: RewardContext) -> AsyncIterator[Scorer]:
         """The judges: connected, or started first. Raises RlfError where none can be used."""
+        from rlf.apps.judges.drift import Watchman, read_labels
+        from rlf.apps.judges.panel import Panel, served
+        from rlf.apps.judges.scorer import JudgeScorer
         from rlf.chat.marks import special_tokens
-        from rlf.rewards.judging.drift import Watchman, read_labels
-        from rlf.rewards.judging.panel import Panel, served
-        from rlf.rewards.judging.scorer import JudgeScorer
 
         async with AsyncExitStack() as stack:
             judges = self.judges

@@ -10,12 +10,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any, TypeAlias
 
-from rlf.core.clocks import within
-from rlf.core.identity import derive_seed
-from rlf.endpoints.openai import image_part, text_part
-from rlf.rewards.judging.drift import Watchman
-from rlf.rewards.judging.panel import Panel, Question, Reply, Votes
-from rlf.rewards.judging.prompts import (
+from rlf.apps.judges.drift import Watchman
+from rlf.apps.judges.panel import Panel, Question, Reply, Votes
+from rlf.apps.judges.prompts import (
     FencedTemplate,
     UnreadableReply,
     candidate_values,
@@ -31,7 +28,10 @@ from rlf.rewards.judging.prompts import (
     task_values,
     whole_number,
 )
-from rlf.rewards.judging.settings import Combine, Compare, Judging, Read
+from rlf.apps.judges.settings import Combine, Compare, Judging, Read
+from rlf.core.clocks import within
+from rlf.core.identity import derive_seed
+from rlf.endpoints.openai import image_part, text_part
 from rlf.rewards.term import Scoring, Verdict
 from rlf.types import Image, ScoreUsage, Trajectory
 

@@ -10,10 +10,10 @@ from functools import cache, cached_property
 from statistics import stdev
 from typing import Any
 
+from rlf.apps.judges.settings import Compare, Judging, OnDrift, Sentinels
 from rlf.core import RunError
 from rlf.core.identity import derive_seed
 from rlf.rewards.facts import read_json_lines
-from rlf.rewards.judging.settings import Compare, Judging, OnDrift, Sentinels
 from rlf.rewards.labels import LabelledLine
 from rlf.types import Trajectory
 

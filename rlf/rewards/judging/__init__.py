@@ -1,1 +1,0 @@
-"""How judges are asked and read: prompts with fenced data, replies, votes, groups, sentinels, served models."""
