@@ -13,9 +13,9 @@ import pytest
 from pydantic import ValidationError
 
 from rlf.apps.rewards.scoring import try_reward_files
+from rlf.apps.verify import comparisons as rows_module
+from rlf.apps.verify.comparisons import NO_ROWS, read_expected
 from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
-from rlf.rewards import comparisons as rows_module
-from rlf.rewards.comparisons import NO_ROWS, read_expected
 from rlf.runs.rewards import load_rewards
 from rlf.sandbox import LevelChoice
 from rlf.sandbox.spec import SandboxSpec

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rlf.apps.verify.verify import VerifyTerm
 from rlf.core import Fault, nearest
-from rlf.rewards.kinds.verify import VerifyTerm
 from rlf.spec import LoadedSpec
 from rlf.spec.load import reads
 from rlf.spec.nodes import KeyPath

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from rlf.apps.verify.comparisons import COMPARISONS, NO_ROWS, NothingToCompare, as_rows, read_expected, read_result
 from rlf.core import RunError, nearest
 from rlf.core.callables import CallableName
 from rlf.core.clocks import within
@@ -22,7 +23,6 @@ from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.text import describe
 from rlf.endpoints.template import FilledValue, TemplateFault
 from rlf.rewards.calling import OwnFunction, TookTooLong, check_function
-from rlf.rewards.comparisons import COMPARISONS, NO_ROWS, NothingToCompare, as_rows, read_expected, read_result
 from rlf.rewards.normalization import golds
 from rlf.rewards.term import RewardContext, Scorer, Scoring, Term, Verdict
 from rlf.types import Outcome, Task, ToolCall, ToolResult, Trajectory
@@ -101,7 +101,7 @@ class VerifyTerm(Term):
     column that is not there.
     """
 
-    CONDITIONS: ClassVar[str] = "rlf.plan.verifiers"
+    CONDITIONS: ClassVar[str] = "rlf.apps.verify.conditions"
 
     kind: Literal["verify"] = "verify"
     tool: str
