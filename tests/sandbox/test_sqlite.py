@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from rlf.environments.databases import SqliteDatabase
+from rlf.apps.sql.databases import SqliteDatabase
 from rlf.sandbox.guest.job import query_sqlite as query
 
 SCHEMA = """

@@ -224,5 +224,5 @@ def test_a_transaction_that_ends_while_its_journal_is_read_is_no_failure(tmp_pat
             path.unlink()
         return hash_path(path)
 
-    monkeypatch.setattr("rlf.tools.kinds.sql.hash_path", end_and_hash)
+    monkeypatch.setattr("rlf.apps.sql.tool.hash_path", end_and_hash)
     assert target.source_hash() == before

@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from rlf.apps.sql.databases import Database, PostgresSeed, Seed, SqliteSeed, read_sqlite, rows_of
 from rlf.core import RlfError
 from rlf.core.callables import about_to_run
 from rlf.core.identity import hash_bytes, hash_json
 from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.text import describe
-from rlf.environments.databases import Database, PostgresSeed, Seed, SqliteSeed, read_sqlite, rows_of
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill
 from rlf.tools.kind import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool

@@ -1,0 +1,1 @@
+"""Databases: a tool that reads one, and worlds that are one for each trajectory."""
