@@ -237,8 +237,8 @@ class ChatFormat(ABC):
     @cached_property
     def lookalikes(self) -> Lookalikes:
         """What looks like a call and is none: another format's, or of a declared tool without a mark."""
-        near = [self.near_marks] if self.near_marks else []
-        return Lookalikes([*every_call_marks(), BARE_OBJECT, *bare_calls(self.tools), *near])
+        own = filter(None, (self.call_marks, self.near_marks))  # first: these are what most texts hold
+        return Lookalikes([*own, *every_call_marks(), BARE_OBJECT, *bare_calls(self.tools)])
 
     @abstractmethod
     def write_call(self, call: ToolCall) -> str:

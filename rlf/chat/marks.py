@@ -77,8 +77,14 @@ class Lookalikes:
         """Where a text first looks like a call, from `start` on; a mark that is only mentioned does not."""
         folded = _fold_case(text[start:])
         likely = [pattern for sign, found in self._by_sign.items() if sign in folded for pattern in found]
-        places = [place for pattern in likely if (place := _first_place(pattern, text, start)) is not None]
-        return min(places, default=None)
+        first = None
+        for pattern in likely:
+            place = _first_place(pattern, text, start)
+            if place == start:  # none is before it
+                return start
+            if place is not None and (first is None or place < first):
+                first = place
+        return first
 
 
 def _first_place(pattern: re.Pattern[str], text: str, start: int) -> int | None:

@@ -21,6 +21,7 @@ import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -45,7 +46,7 @@ _Asgi = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 def refused_request(headers: Mapping[str, str], names: frozenset[str]) -> tuple[int, str] | None:
     """Why a request is not answered, with its status; None where it is. Names of `headers` in any case."""
     host, origin = headers.get("Host", ""), headers.get("Origin")
-    if host and not _is_own(_name_of(host), names):
+    if host and not _is_own(host, names):
         return (
             _MISDIRECTED,
             f"{host[:200]!r} is not a known name of this server. If it is one, set {ALLOWED_HOSTS} to it.",
@@ -80,6 +81,8 @@ def guard_visitors(*hosts: str, body_s: float | None = None) -> Middleware:
         refused = refused_request(request.headers, names)
         if refused is not None:
             return web.json_response({"error": refused[1]}, status=refused[0], headers={"Connection": "close"})
+        if request.content.is_eof():  # it came with the head, as most do
+            return await handler(request)
         # the reader of the body gets the refusal, so that each application answers in its own form
         late = asyncio.get_running_loop().call_later(body_s or BODY_S, _end_body, request)
         try:
@@ -142,8 +145,10 @@ class VisitorGuard:
             await send({"type": "http.response.body", "body": refused[1].encode()})
 
 
-def _is_own(name: str, names: frozenset[str]) -> bool:
+@lru_cache(maxsize=1024)
+def _is_own(host: str, names: frozenset[str]) -> bool:
     """An address is nobody's name: what a browser shows as one cannot be rebound."""
+    name = _name_of(host)
     try:
         ipaddress.ip_address(name)
     except ValueError:

@@ -103,12 +103,12 @@ class Server(ABC):
         """The application, for visitors that come by one of the server's names or by an address."""
         guards = [guard_visitors(self._settings.host, body_s=self._settings.body_s), self._report_request, self._let_in]
         app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=guards)
-        app.router.add_get(self.prefix + "/v1/models", self._answer_models)
-        app.router.add_get(self.prefix + "/v1/models/{name:.+}", self._show_model)
-        for path, dialect in _DIALECTS.items():
+        for path, dialect in _DIALECTS.items():  # first: aiohttp compares a path with one route after the other
             if self._settings.strict and dialect not in _JUDGES:
                 continue
             app.router.add_post(self.prefix + path, self._make_handler(dialect))
+        app.router.add_get(self.prefix + "/v1/models", self._answer_models)
+        app.router.add_get(self.prefix + "/v1/models/{name:.+}", self._show_model)
         if not self._settings.strict:
             app.router.add_post(self.prefix + _COUNT, self._answer_count)
         return app
@@ -182,9 +182,8 @@ class Server(ABC):
 
     def _make_handler(self, dialect: type[Dialect]) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
-            async with self._hold_deadline():
-                body = await request.read()
-                asked = dialect.read(body_object(body), strict=self._settings.strict, note=self._note_ignored)
+            body = await request.read()  # which arrives in time: the guard sees to it
+            asked = dialect.read(body_object(body), strict=self._settings.strict, note=self._note_ignored)
             model = self.find_model(request, body)
             with model.gate.enter(asked.num_answers):
                 async with self._hold_deadline():

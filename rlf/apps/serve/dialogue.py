@@ -170,8 +170,9 @@ class Dialogue:
     ) -> None:
         """Keeps the tokens of a turn, for the conversation that continues from it. Arguments as of `encode`."""
         history = [*checked, checked_message(answer, len(checked))]
-        for key in {_history_key(history, tools, ids=ids) for ids in ((True, False) if self.is_own else (True,))}:
-            self.memory.put(key, sampled, len(sampled.tokens))
+        key, words = _history_keys(history, tools)
+        for each in {key, words} if self.is_own else {key}:
+            self.memory.put(each, sampled, len(sampled.tokens))
 
     def _continue_tokens(self, messages: list[dict[str, Any]], tools: Tools) -> list[int] | None:
         """The tokens of the last turn of the history and what follows them; None where it was not sampled here."""
@@ -179,10 +180,10 @@ class Dialogue:
         chat = self.chat(tools)
         if last_turn is None or chat is None:
             return None
-        history = messages[: last_turn + 1]
-        sampled = self.memory.get(_history_key(history, tools))
+        key, words = _history_keys(messages[: last_turn + 1], tools)
+        sampled = self.memory.get(key)
         if sampled is None and self.is_own:  # ids tell apart what was sampled several times; a client may rename them
-            sampled = self.memory.get(_history_key(history, tools, ids=False))
+            sampled = self.memory.get(words)
         after = messages[last_turn + 1 :]
         if sampled is None or not after:
             return None
@@ -263,15 +264,18 @@ def _open_format(
 
 def dump_tools(tools: Tools) -> str:
     """Tools as one text, equal for equal ones."""
-    known, text = _LAST_DUMPED[0]
+    known, text = _DUMPED.get(id(tools), (None, ""))
     if known is not tools:
         text = json.dumps([(tool.name, tool.description, tool.input_schema) for tool in tools])
-        _LAST_DUMPED[0] = tools, text
+        if len(_DUMPED) >= _MOST_DUMPED:
+            _DUMPED.clear()
+        _DUMPED[id(tools)] = tools, text
     return text
 
 
-_LAST_DUMPED: list[tuple[Tools | None, str]] = [(None, "")]
-"""The latest tools: those of one request are asked for several times, in one or another thread."""
+_DUMPED: dict[int, tuple[Tools, str]] = {}
+"""The latest tools: those of one request are asked for several times, with other requests between."""
+_MOST_DUMPED = 512
 
 
 def check_messages(messages: Messages, *, sees: bool = False) -> list[dict[str, Any]]:
@@ -298,7 +302,7 @@ def checked_message(message: Mapping[str, Any], at: int, *, sees: bool = False) 
     if message.get("tool_calls") is not None:
         checked["tool_calls"] = _check_calls(message["tool_calls"], where)
     for key, value in message.items():
-        if key in ("role", "content", "tool_calls", *_METADATA) or value in _NOTHING:
+        if key in _READ or value in _NOTHING:
             continue
         if key not in _SHOWN or not isinstance(value, str):
             words = f"got {value!r:.40}; expected text" if key in _SHOWN else "the prompt does not show it"
@@ -325,6 +329,7 @@ _METADATA = frozenset(
     )
 )
 """Keys that clients send back and that say nothing to the model."""
+_READ = _METADATA | {"role", "content", "tool_calls"}
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 
@@ -406,18 +411,19 @@ def _in_order(turn: Mapping[str, Any], results: Messages) -> list[Mapping[str, A
     return [by_id[id_] for id_ in ids] if by_id.keys() == set(ids) and len(by_id) == len(ids) == len(given) else None
 
 
-def _history_key(messages: Messages, tools: Tools, *, ids: bool = True) -> str:
-    """The words of a history, whatever else stands in it. Args: ids: whether those of calls count too."""
-    parts = [
-        (
-            message["role"],
-            message["content"].strip() if message["role"] == "assistant" else message["content"],
-            [call if ids else call["function"] for call in message.get("tool_calls", ())],
-            *message.get("images", ()),
-        )
-        for message in messages
-    ]
-    return json.dumps([parts, dump_tools(tools)], sort_keys=True)
+def _history_keys(messages: Messages, tools: Tools) -> tuple[str, str]:
+    """The words of a history, whatever else stands in it: with the ids of its calls, and without."""
+    parts, ids = [], list[str]()
+    for message in messages:
+        role, content, calls = message["role"], message["content"], message.get("tool_calls", ())
+        ids += [call["id"] for call in calls]
+        functions = [call["function"] for call in calls]
+        parts.append((role, content.strip() if role == "assistant" else content, functions, *message.get("images", ())))
+    words = _dump_sorted(parts) + dump_tools(tools)
+    return words + _dump_sorted(ids) if ids else words, words
+
+
+_dump_sorted = json.JSONEncoder(sort_keys=True).encode
 
 
 # Calls that a request demands: the turn begins with the tokens that begin a call, and the sampler writes the rest.

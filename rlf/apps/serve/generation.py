@@ -112,8 +112,8 @@ class AnswerRequest:
     seed: int
     reader: TurnReader
     decode: Callable[[Sequence[int]], str]
-    done: Callable[[Sample, Delta, ParsedTurn | None], None] | None = None
-    """Takes the whole answer."""
+    done: Callable[[Sample, str, Delta, ParsedTurn | None], None] | None = None
+    """Takes the whole answer, and its text."""
     play: Callable[[Report], Awaitable[AgentAnswer]] | None = None
     """Plays to the answer with tools, in place of one turn."""
 
@@ -196,6 +196,9 @@ class Answers:
 
     async def whole(self) -> list[Delta]:
         """Every answer, in the order of their indices."""
+        if len(self._choices) == 1:  # the usual case, without a task of its own
+            await self._sample_choice(self._choices[0])
+            return list(self._choices[0].take())
         tasks = [asyncio.create_task(self._sample_choice(choice)) for choice in self._choices]
         try:
             await asyncio.gather(*tasks)
@@ -377,7 +380,7 @@ class _Choice:
         )
         self.is_over = True
         if self.asked.done is not None:
-            self.asked.done(sample, delta, parsed)
+            self.asked.done(sample, text, delta, parsed)
         return delta
 
 

@@ -81,7 +81,7 @@ class ServedModel:
         sampling = self._make_sampling(asked, chat, has_tools=bool(tools))
         form = await self._read_form(asked, chat, sampling.stop_token_ids)
         calls = None if form is not None else await self._read_calls(asked, chat, sampling.stop_token_ids, opening)
-        sampling = replace(sampling, form=form or calls)
+        sampling = sampling if form is None and calls is None else replace(sampling, form=form or calls)
         decode = self.dialogue.text if chat is None else chat.decode
 
         def prepare(index: int, seed: int) -> AnswerRequest:
@@ -94,15 +94,14 @@ class ServedModel:
                 make_ids=partial(self.make_ids, index),
             )
 
-            def done(sample: Sample, last: Delta, parsed: ParsedTurn | None) -> None:
+            def done(sample: Sample, text: str, last: Delta, parsed: ParsedTurn | None) -> None:
                 is_whole = last.finish != "length" and last.stop is None and not asked.ignore_eos
                 if parsed is None or not is_whole or len(last.calls) != len(parsed.calls):
                     return
                 if last.calls or parsed.answer is not None:
                     answer = {"role": "assistant", "content": reader.text, "tool_calls": calls_of(last.calls)}
-                    text = opening.text + decode(sample.tokens)
                     observed = [None if isinstance(item, ToolCall) else item.message for item in parsed.observed]
-                    turn = SampledTurn((*tokens, *sample.tokens), text, tuple(observed))
+                    turn = SampledTurn((*tokens, *sample.tokens), opening.text + text, tuple(observed))
                     self.dialogue.remember(messages, tools, answer, turn)
 
             return AnswerRequest(index, tokens, room, sampling, seed, reader, decode, done)

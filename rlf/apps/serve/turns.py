@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from rlf.chat import ChatFormat
@@ -33,6 +34,12 @@ _SIGN = re.compile(r"[<\[{`|⟨【＜]|action", re.IGNORECASE)
 def random_ids(number: int) -> list[str]:
     """Ids for calls, in order: nine letters and digits, which every family's template takes."""
     return sorted(secrets.token_hex(5)[:9] for _ in range(number))
+
+
+@lru_cache(maxsize=256)
+def parse_turn(chat: ChatFormat, text: str, truncated: bool) -> ParsedTurn:
+    """A whole turn as its format reads it: once for what is kept of it, and for what is answered."""
+    return chat.parse(text, truncated=truncated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,7 @@ class TurnReader:
         text = self._opening + cut_at_stop(sampled, self._stops)
         if self._chat is None:
             return self._grow_piece(text, ""), None
-        parsed = self._chat.parse(text, truncated=truncated)
+        parsed = parse_turn(self._chat, text, truncated)
         if parsed.calls and self._calls:
             head = text[: self._chat.find_call(text)]
             before = self._chat.parse(head, truncated=False).answer if head.strip() else ""

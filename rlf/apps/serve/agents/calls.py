@@ -63,19 +63,25 @@ class Call:
     num_children: int = 0
     tokens: list[int] = field(init=False)
     """Prompt and sample."""
-    words: list[_Words] = field(init=False)
-    """What its messages say: made once, since each later call that continues none is compared with it."""
+    _words: list[_Words] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.tokens = self.prompt + self.sample.tokens
-        self.words = [_words(message) for message in self.messages]
+
+    @property
+    def words(self) -> list[_Words]:
+        """What its messages say: made once and only where asked for, since most calls continue an earlier one."""
+        if self._words is None:
+            self._words = [_words(message) for message in self.messages]
+        return self._words
 
     @property
     def asked(self) -> Iterator[task.Message]:
         """The messages before it, without those of earlier calls and the results that stand with them."""
         before = 0 if self.parent is None else len(self.parent.messages) + 1
         known = () if self.parent is None else [result.text for result in self.parent.results.values()]
-        for message, (role, _, calls, _) in zip(self.messages[before:], self.words[before:], strict=True):
+        for message in self.messages[before:]:
+            role, _, calls, _ = _words(message)
             if role != "tool" or message["content"] not in known:
                 yield task.Message(role, "\n".join(filter(None, (message["content"], *calls))))
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Self, TypeVar
 
 from rlf.apps.serve import ServeSettings
@@ -28,6 +28,7 @@ from rlf.apps.serve.generation import HostGate, Metrics
 from rlf.apps.serve.grammar import CallsForm, SchemaForm
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, Refusal, SampledRequest
+from rlf.apps.serve.turns import parse_turn
 from rlf.chat import ChatFormat
 from rlf.chat.encoding import decode
 from rlf.core.errors import RlfError
@@ -267,7 +268,7 @@ class Session:
         shared = asked.messages, asked.tools, asked.opening + text
         if chat is None:
             return Call(number, prompt, sample, *shared, text, (), [], [], sample_s)
-        parsed = chat.parse(asked.opening + text, truncated=sample.finish is Finish.LENGTH)
+        parsed = parse_turn(chat, asked.opening + text, sample.finish is Finish.LENGTH)
         requested = list(parsed.calls) if asked.tools != "[]" else []
         ids = self.call_ids(asked.attempt, index, len(requested))
         read = Call(number, prompt, sample, *shared, parsed.answer, parsed.failures, requested, ids, sample_s)
@@ -343,6 +344,12 @@ class _Asked:
     """Text of the turn that was forced."""
     images: tuple[str, ...] = ()
     """Those of the messages, in order."""
+
+
+@lru_cache(maxsize=256)
+def _share(sampling: Sampling) -> Sampling:
+    """One object for equal settings: a sampler that finds the same one in all rows compares no more of them."""
+    return sampling
 
 
 class _Place:
@@ -464,7 +471,8 @@ class SessionModel(ServedModel):
                     self._session.counts[f"overridden: {key}"] += 1
             given = set[str]()
         drawn = {key: getattr(ours, key) for key in ("temperature", "top_p", "top_k", "min_p") if key not in given}
-        return replace(wanted, **drawn, stop_strings=tuple(dict.fromkeys((*wanted.stop_strings, *ours.stop_strings))))
+        stops = tuple(dict.fromkeys((*wanted.stop_strings, *ours.stop_strings)))
+        return _share(replace(wanted, **drawn, stop_strings=stops))
 
     def _find_room(self, asked: SampledRequest, num_prompt: int) -> int:
         limits = self._session.setting.limits
