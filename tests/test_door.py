@@ -330,6 +330,27 @@ def test_a_spec_is_a_path_or_a_mapping(project, trained, name):
     assert call(whole, trained[0], folder) == by_path
 
 
+def test_a_mapping_needs_no_more_than_what_is_read_of_it(project):
+    whole = yaml.safe_load(SPEC)
+    (tool,) = rlf.load_tools("spec.yaml")
+    assert rlf.load_tools({"tools": whole["tools"]}) == [tool]
+    assert rlf.load_tools(yaml.safe_load(Path(whole["tools"][0]).read_text())) == [tool]
+    tried = rlf.try_rewards({"rewards": whole["rewards"]})
+    assert tried and tried == rlf.try_rewards(whole["rewards"][0])
+    with pytest.raises(rlf.RlfError, match=r"^mapping: no tool is declared there"):
+        rlf.load_tools({})
+    with pytest.raises(rlf.SpecError, match=r"^mapping:1:1 rewards: the key 'rewards' is missing.*"):
+        rlf.try_rewards({"tools": whole["tools"]})
+    with pytest.raises(rlf.SpecError, match=r"^override tools\[0\].target.kind: unknown tool kind 'pythn'"):
+        rlf.load_tools(
+            {
+                "tools": [
+                    {"name": "x", "description": "d", "inputSchema": {"type": "object"}, "target": {"kind": "pythn"}}
+                ]
+            }
+        )
+
+
 def test_the_values_of_a_sweep_are_a_list(project):
     for values in (3, "grpo"):
         with pytest.raises(rlf.RlfError, match=rf"seed: got {values!r}; expected the list .*\[{values!r}\]"):

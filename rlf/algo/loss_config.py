@@ -118,7 +118,7 @@ class PolicyLossConfig(StrictModel):
     """The surrogate that is minimised."""
     clip_low: float = Field(default=0.2, ge=0.0, le=1.0)
     """The importance ratio gains nothing below 1 - clip_low. Left out, cispo takes 1: no lower bound."""
-    clip_high: float = Field(default=0.2, ge=0.0)
+    clip_high: float = Field(default=0.2, ge=0.0, le=1e6)
     """Nor above 1 + clip_high; DAPO sets it higher (arXiv:2503.14476, equation 10). Left out, cispo takes 4."""
     tau_pos: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
     """Of sapo: how steeply the gate closes around a ratio of 1 where the advantage is positive."""

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ from typer.core import TyperGroup
 from rlf import __version__
 from rlf.cli.commands import COMMANDS, GROUPS, HOMES, SECTIONS, load_function, members
 from rlf.core.errors import RlfError, RunError
-from rlf.core.process import configure, heed_signals
+from rlf.core.process import configure, heed_signals, keep_streams
 from rlf.core.search_path import import_from
 
 _WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
@@ -176,9 +175,7 @@ def _set_options(
 def main() -> None:
     """The entry point."""
     heed_signals()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    keep_streams()
     for word in sys.argv[1:]:
         if any("\ud800" <= character <= "\udfff" for character in word):  # not UTF-8, as a file's name may be
             from rlf.core.text import clean

@@ -126,7 +126,7 @@ async def send_request(
                 return HttpAnswer(connection, message, content)
     except HttpProcessingError as fault:
         connection.close()
-        raise aiohttp.ClientResponseError(request.request_info, (), status=fault.code) from fault
+        raise aiohttp.ClientResponseError(request.request_info, (), status=fault.code, message=fault.message) from fault
     except BaseException:
         if (transport := connection.transport) is not None and transport.get_write_buffer_size():
             transport.abort()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import logging
 import os
 import signal
@@ -39,6 +40,38 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+# What a command prints goes through descriptors of its own: a tool or reward in this process that closes descriptor 1
+# or `sys.stdout` ends neither the command nor has its lines written into the file that gets this number next.
+
+
+class _Kept(io.TextIOWrapper):
+    """A stream that stays open until the process ends."""
+
+    def close(self) -> None:
+        """Writes what is buffered."""
+        if not self.closed:
+            self.flush()
+
+
+def keep_streams() -> None:
+    """Moves `sys.stdout` and `sys.stderr` to descriptors that nothing else knows; opens those that were closed."""
+    for number in range(3):  # in order: what is opened takes the least number that is free
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(number, "w", errors="replace", closefd=False))  # noqa: SIM115
+        elif type(stream) is io.TextIOWrapper and stream.fileno() == number:
+            stream.flush()
+            is_lined = stream.line_buffering or stream.write_through
+            raw = open(os.dup(number), "wb", 0 if stream.write_through else -1)  # noqa: SIM115, PTH123
+            kept = _Kept(raw, stream.encoding, "replace", line_buffering=is_lined, write_through=stream.write_through)
+            setattr(sys, name, kept)
 
 
 # Logging set-up: everything goes to stderr, results alone to stdout.

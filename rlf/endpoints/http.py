@@ -24,6 +24,7 @@ from yarl import URL
 
 from rlf.core.clocks import TimeLimit, Timers
 from rlf.core.connections import CleanConnector, HttpAnswer, RequestHead, send_request
+from rlf.core.text import clean
 from rlf.endpoints.attribution import RequestFacts, RequestPhase, outcome_of
 from rlf.endpoints.guard import AddressGuard, BlockedAddress, GuardedResolver
 from rlf.endpoints.spec import EndpointFailure, Redirects, retry_after_s
@@ -108,6 +109,8 @@ _ANSWER_SHARE, _ANSWER_S = 0.1, 0.05
 """The least of a request's time, whichever is less, that is kept for the answer: a connection that never came is then
 distinct from an answer that did not."""
 _MAX_ERROR_CHARS = 300
+_MAX_WORDS = 120
+"""Characters of the parser's words for what is no HTTP."""
 _MAX_REFUSAL_BYTES = 65_536
 """Most of an error's body that is read: its status has decided by then, and words or usage stand at its beginning."""
 _REFUSAL_S = 1.0
@@ -383,8 +386,14 @@ def _make_failure(fault: Exception, course: _Course) -> EndpointFailure:
         reason = getattr(cause, "strerror", None) or type(cause).__name__
         text = f"no connection within {course.deadline_s:.3g} s" if is_late else f"no connection: {reason}"
         return EndpointFailure(outcome_of(RequestFacts(RequestPhase.NOT_SENT)), text)
-    why = f"the answer cannot be used: {fault}" if isinstance(fault, BodyFault) else ""
-    text = why or f"the connection broke ({type(fault).__name__})"
+    text = f"the connection broke ({type(fault).__name__})"
+    if isinstance(fault, BodyFault):
+        text = f"the answer cannot be used: {fault}"
+    elif isinstance(fault, aiohttp.ClientResponseError):
+        words = clean(fault.message).strip().partition("\n")[0][:_MAX_WORDS].rstrip(":. ")
+        text = f"the answer is not valid HTTP: {words}"
+    elif isinstance(fault, aiohttp.ClientPayloadError):
+        text = "the answer ended before its declared end"
     text = f"no answer within {course.deadline_s:.3g} s" if is_late else text
     is_repeatable = course.request.repeatable or course.request.method in _REPEATABLE
     outcome = outcome_of(RequestFacts(RequestPhase.SENT, is_late=is_late, is_repeatable=is_repeatable))

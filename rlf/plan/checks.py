@@ -25,6 +25,8 @@ from rlf.spec.nodes import dotted
 from rlf.spec.paths import is_local
 
 Finder = Callable[[LoadedSpec], Iterator[Fault]]
+MAX_TRAJECTORIES = 1_000_000
+"""Of a step: each takes some kilobytes beside its tokens, and all are there before the update."""
 
 
 def find_faults(loaded: LoadedSpec) -> list[Fault]:
@@ -45,7 +47,13 @@ def _group_is_large_enough(loaded: LoadedSpec) -> Iterator[Fault]:
 def _mini_batches_divide(loaded: LoadedSpec) -> Iterator[Fault]:
     train, rollout = loaded.spec.train, loaded.spec.rollout
     batch = train.prompts_per_step * rollout.num_generations
-    if batch % train.mini_batches:
+    if batch > MAX_TRAJECTORIES:
+        yield loaded.fault(
+            ("train", "prompts_per_step"),
+            f"got {train.prompts_per_step}; with {rollout.num_generations} generations each a step has {batch:,} "
+            f"trajectories, which no memory holds at once; expected at most {MAX_TRAJECTORIES:,}. Write fewer.",
+        )
+    elif batch % train.mini_batches:
         divisors = [n for n in range(1, batch + 1) if batch % n == 0]
         near = min(divisors, key=lambda n: abs(n - train.mini_batches))
         yield loaded.fault(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from asyncio import events, tasks
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
@@ -60,6 +61,37 @@ def to_command(
 
         files = [write_base(files, Path(runs_folder))]
     return files, to_texts({key: value for key, value in spec.items() if key != "extends"}, runs_folder) + texts
+
+
+_REST: dict[str, Any] = {
+    "name": "mapping",
+    "model": {"path": "builtin:tiny"},
+    "data": {"train": {"path": "mapping.jsonl"}},
+    "rewards": [{"kind": "rule", "rule": "exact_match", "name": "exact_match"}],
+    "train": {"algorithm": "grpo"},
+}
+"""What a spec has to have, for mappings of which only tools or rewards are read."""
+
+
+def to_parts(
+    spec: Spec, part: str, marks: Collection[str], runs_folder: AnyPath
+) -> tuple[list[Path], list[str], dict[Path, str]]:
+    """Files, overrides and texts in place of files, for what reads the tools or the rewards of a spec and no more.
+
+    A mapping needs nothing else then, and may be the one tool or term itself.
+
+    Args:
+        part: `tools` or `rewards`.
+        marks: keys that a tool or term has, and no spec.
+    """
+    if not isinstance(spec, Mapping):
+        return to_paths(spec), [], {}
+    whole: Mapping[str, Any] = {part: [spec]} if any(key in spec for key in marks) else spec
+    bases = to_paths(whole.get("extends", ()))
+    rest = {key: value for key, value in _REST.items() if key != part and key not in whole}
+    text = json.dumps({"extends": [str(file.absolute()) for file in bases]} if bases else rest)
+    file = Path("mapping")
+    return [file], to_command(whole, (), runs_folder)[1], {file.absolute(): text}
 
 
 def to_texts(overrides: Overrides, runs_folder: AnyPath = DEFAULT_RUNS) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from rlf.core.plain_json import Jsonable
 from rlf.core.text import clean_value
-from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_command
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_parts
 from rlf.runs import tools as load
 from rlf.tools import ToolDeclaration
 from rlf.tools.execution.executor import Executor
@@ -80,4 +80,4 @@ def load_tools(spec: Spec = (), *, runs_folder: AnyPath = DEFAULT_RUNS) -> list[
         SpecError: with every fault of every file.
     """
     with as_command():
-        return [Tool.of(tool) for tool in load.load_tools(*to_command(spec, (), runs_folder, in_file=True))]
+        return [Tool.of(tool) for tool in load.load_tools(*to_parts(spec, "tools", load.TOOL_KEYS, runs_folder))]

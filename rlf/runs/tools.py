@@ -23,7 +23,8 @@ from rlf.spec.validate import names_server, tools_of
 from rlf.tools import ToolDeclaration
 
 _FOLDER = Path("tool_specs")
-_TOOL_KEYS = ("inputSchema", "target")
+TOOL_KEYS = ("inputSchema", "target")
+"""Keys that a tool has, and no spec."""
 
 
 def load_tools(
@@ -77,7 +78,7 @@ def tool_named(tools: Sequence[ToolDeclaration], name: str) -> ToolDeclaration:
 def holds_spec(file: Path) -> bool:
     """Whether a file that `load_tools` has read is a spec, and not one tool or MCP's servers."""
     root = Reading().read(absolute(file, Path.cwd()), "tool", None)
-    return root is not None and not any(key in root.mapping for key in _TOOL_KEYS) and not names_server(root)
+    return root is not None and not any(key in root.mapping for key in TOOL_KEYS) and not names_server(root)
 
 
 def refuse_overrides(file: Path, overrides: Sequence[str]) -> None:
@@ -91,7 +92,7 @@ def _load_tool_file(file: Path, texts: Mapping[Path, str], overrides: Sequence[s
     root = reading.read(absolute(file, Path.cwd()), "tool", None)
     if root is None:
         raise SpecError(reading.faults)
-    if not any(key in root.mapping for key in _TOOL_KEYS) and not names_server(root):
+    if not any(key in root.mapping for key in TOOL_KEYS) and not names_server(root):
         return load_spec([file], overrides, texts).spec.tools
     refuse_overrides(file, overrides)
     root = reading.with_agents_tools(root, (absolute(file, Path.cwd()),))

@@ -100,13 +100,29 @@ def most_images(tasks: Sequence[Task]) -> int:
     return max((len(task.images) for task in tasks), default=0)
 
 
+MAX_CHARACTERS = 1_000_000
+"""Of a prompt that is counted in tokens, whatever the budget: each takes some 200 bytes while it is."""
+_CHARACTERS_OF_TOKEN = 32
+"""More than what a text has for each of its tokens, but for one of spaces."""
+
+
+def longest_prompt(tasks: Sequence[Task]) -> tuple[int, str]:
+    """The characters of the longest prompt, and its task's id."""
+    return max(((sum(len(one.content) for one in task.messages), task.id) for task in tasks), default=(0, ""))
+
+
+def fits_no_budget(num_characters: int, max_total_tokens: int) -> bool:
+    """Whether a prompt is so much longer than the budget that counting its tokens would only take time and memory."""
+    return num_characters > max(MAX_CHARACTERS, _CHARACTERS_OF_TOKEN * max_total_tokens)
+
+
 def check_budget(loaded: LoadedSpec, tasks: Sequence[Task]) -> tuple[list[Fault], PromptSizes | None]:
     """The fault of a token budget that no trajectory fits, or of a chat format that cannot render the prompts.
 
     With the sizes, where they could be measured.
     """
     budget = loaded.spec.rollout.max_total_tokens
-    if not _has_known_tools(loaded.spec):
+    if not _has_known_tools(loaded.spec) or fits_no_budget(recall(longest_prompt, tasks)[0], budget):
         return [], None
     try:
         sizes = measure_prompts(loaded.spec, tasks)

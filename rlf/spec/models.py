@@ -188,8 +188,8 @@ class RolloutSpec(Section):
     """Sampled tokens per turn; None: what is left of max_total_tokens."""
     max_total_tokens: int = Field(1024, ge=8)
     """Tokens of the whole trajectory: prompt, actions and observations."""
-    temperature: float = Field(1.0, gt=0)
-    """Divides the logits of rollouts: 1 samples the policy itself."""
+    temperature: float = Field(1.0, ge=0.01)
+    """Divides the logits of rollouts: 1 samples the policy itself. Below 0.01 the quotients overflow."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Sampling keeps the likeliest tokens whose probabilities add up to this; 1 keeps all."""
     top_k: int = Field(0, ge=0)
@@ -318,11 +318,11 @@ class TrainSpec(Section):
     """Floor of `cosine_with_min_lr`, as a share of learning_rate."""
     weight_decay: float = Field(0.0, ge=0, le=1e6)
     """AdamW's decoupled decay; biases and norms have none."""
-    adam_betas: tuple[float, float] = (0.9, 0.95)
+    adam_betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
     """Decay of AdamW's running mean and of its running square."""
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradients are scaled down to this norm over all parameters."""
-    epochs: int = Field(1, ge=1)
+    epochs: int = Field(1, ge=1, le=10_000)
     """Passes over the collected trajectories."""
     mini_batches: int = Field(1, ge=1)
     """Optimiser updates per pass."""
@@ -374,7 +374,7 @@ class EvalSpec(Section):
     """Sampled rollouts per question, for pass@k."""
     greedy: bool = True
     """Whether a greedy pass is made beside the sampled one."""
-    temperature: float = Field(1.0, gt=0)
+    temperature: float = Field(1.0, ge=0.01)
     """Divides the logits of the sampled evaluation."""
     limit: int = Field(256, ge=1)
     """Number of questions, from the start of the set."""

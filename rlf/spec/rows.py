@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from rlf.core import Fault, RlfError, nearest
 from rlf.data import recall
-from rlf.spec.budget import most_images
+from rlf.spec.budget import fits_no_budget, longest_prompt, most_images
 from rlf.spec.load import LoadedSpec, reads
 from rlf.types import Task
 
 
 def find_row_faults(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
     """The faults of the rows of `data.train` or `data.eval`."""
-    for check in (_check_columns, _world_columns, _agent_columns, _check_images):
+    for check in (_check_columns, _world_columns, _agent_columns, _check_images, _check_lengths):
         yield from check(loaded, name, tasks)
 
 
@@ -26,6 +26,18 @@ def _check_images(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Itera
         task_id = next(task.id for task in tasks if len(task.images) == most)
         message = f"got {allowed}; row {task_id!r} of data.{name} has {most} images. Write at least {most}."
         yield loaded.fault(("rollout", "max_images"), message)
+
+
+@reads("rollout.max_total_tokens")
+def _check_lengths(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> Iterator[Fault]:
+    """Prompts that no trajectory holds, and whose tokens would fill the memory in each of them."""
+    budget, (num_characters, task_id) = loaded.spec.rollout.max_total_tokens, recall(longest_prompt, tasks)
+    if fits_no_budget(num_characters, budget):
+        message = (
+            f"the prompt of row {task_id!r} has {num_characters:,} characters; rollout.max_total_tokens is {budget}"
+        )
+        fix = "Leave the row out; a quote that is never closed makes one row of many."
+        yield loaded.fault(("data", name, "path"), f"{message}. {fix}")
 
 
 @reads("env")

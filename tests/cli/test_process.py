@@ -104,6 +104,40 @@ main()
         assert process.wait(timeout=30) == 141
 
 
+@pytest.mark.parametrize("closes", ["os.close(1)", "sys.stdout.close()", "os.closerange(1, 3)"])
+def test_what_closes_the_output_ends_no_command(closes: str) -> None:
+    code = f"""
+import os, sys
+from rlf.cli import main, app
+
+@app.command()
+def close() -> None:
+    {closes}
+    print("all the same")
+
+sys.argv[1:] = ["close"]
+main()
+"""
+    done = python(code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "all the same\n", "")
+
+
+def test_a_command_that_is_started_without_streams_opens_them_elsewhere() -> None:
+    code = f"""
+import os, sys
+os.closerange(0, 3)
+sys.stdin = sys.stdout = sys.stderr = None
+from rlf.cli import main
+sys.argv[1:] = ["check", {str(SPEC)!r}]
+try:
+    main()
+except SystemExit as end:
+    null = os.stat(os.devnull)
+    os._exit(end.code or 7 * any(not os.path.samestat(os.fstat(number), null) for number in range(3)))
+"""
+    assert python(code).returncode == 0
+
+
 def test_output_that_the_terminal_cannot_show_does_not_fail() -> None:
     result = subprocess.run(
         [sys.executable, "-c", "from rlf.cli import main; main()", "--help"],

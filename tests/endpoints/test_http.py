@@ -245,6 +245,26 @@ def test_a_server_that_misbehaves_ends_a_request_typed_and_in_time(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (b"hello", "not valid HTTP: Bad status line"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello", "not valid HTTP: Invalid character in Content-Length"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", "ended before its declared end"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_of_http_is_said(reply: bytes, words: str) -> None:
+    async def give(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(reply)
+        await writer.drain()
+
+    async def main() -> None:
+        async with raw_serving(give) as url:
+            assert (await failing(url, "GET", 5)).text == f"the answer {'is ' * ('not' in words)}{words}"
+
+    asyncio.run(main())
+
+
 def test_a_redirect_is_followed_within_its_host_and_refused_beyond_it_or_not_at_all() -> None:
     async def main() -> None:
         async def elsewhere(request: web.Request) -> web.Response:

@@ -7,7 +7,7 @@ from rlf.builtin.names import builtin_path
 from rlf.data import load_tasks
 from rlf.runs.plans import check_spec
 from rlf.spec import check_inputs, load_spec
-from rlf.spec.budget import PromptSizes, measure_prompts
+from rlf.spec.budget import MAX_CHARACTERS, PromptSizes, fits_no_budget, measure_prompts
 from rlf.spec.model_files import read_context
 
 
@@ -26,6 +26,15 @@ def test_the_least_budget_is_the_shortest_prompt_and_the_shortest_turn(project):
 def test_the_share_of_prompts_without_room_for_a_turn_is_counted():
     # 10 + 3 and 11 + 3 fit 14 tokens, 12 + 3 and 20 + 3 do not: 2 of 4
     assert PromptSizes((10, 11, 12, 20), 10, 3, "a turn").share_cut(14) == 0.5
+
+
+def test_a_prompt_that_no_budget_holds_is_a_fault_and_is_not_counted_in_tokens(project, monkeypatch):
+    row = {"question": "x" * (MAX_CHARACTERS + 1), "answer": "a"}
+    run = project({"rows.jsonl": f"{json.dumps(row)}\n"})
+    monkeypatch.setattr("rlf.spec.budget.measure_prompts", None)  # which would take a second and 200 MB
+    (fault,) = check_inputs(load_spec([run], ["data.train.path=./rows.jsonl"]))
+    assert "has 1,000,001 characters; rollout.max_total_tokens is" in fault.message
+    assert not fits_no_budget(MAX_CHARACTERS + 1, 100_000)
 
 
 def test_a_model_that_was_not_fetched_is_not_measured_and_one_in_the_hub_cache_is(project, tmp_path, monkeypatch):

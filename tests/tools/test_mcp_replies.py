@@ -57,6 +57,7 @@ READABLE = {
 }
 DEEP = GOOD[:-2] + b',"structuredContent":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}}"
 UNREADABLE = {
+    "no_text_and_not_a_number": b'{"jsonrpc":"2.0","id":@,"result":{"content":[],"structuredContent":{"a":NaN}}}',
     "cut": GOOD[:-9],
     "cut_in_its_id": b'{"jsonrpc":"2.0","id":',
     "too_deep": DEEP,
@@ -102,6 +103,7 @@ def test_what_can_be_repaired_is_an_answer(name: str, tmp_path: Path) -> None:
 def test_what_is_no_answer_is_the_services_failure_and_no_timeout(name: str, tmp_path: Path) -> None:
     result, took_s = answer(UNREADABLE[name], tmp_path)
     assert result.outcome is Outcome.SERVICE_ERROR
+    assert "\n" not in result.text
     assert took_s < 30
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rlf.apps.rewards import scoring
 from rlf.apps.rewards.examples import Trial
-from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_command
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_parts
 from rlf.runs.rewards import load_rewards
 from rlf.types import Scored, Trajectory
 
@@ -19,7 +19,8 @@ def try_rewards(spec: Spec = (), *, runs_folder: AnyPath = DEFAULT_RUNS) -> list
         spec: a spec, or several and reward files; without any, every file in `reward_specs`.
     """
     with as_command():
-        return asyncio.run(scoring.try_reward_files(load_rewards(*to_command(spec, (), runs_folder, in_file=True))))
+        terms = load_rewards(*to_parts(spec, "rewards", ("kind",), runs_folder))
+        return asyncio.run(scoring.try_reward_files(terms))
 
 
 def score(
@@ -33,5 +34,5 @@ def score(
     """
     plain = [each.trajectory if isinstance(each, Scored) else each for each in trajectories]
     with as_command():
-        terms = load_rewards(*to_command(rewards, (), runs_folder, in_file=True))
+        terms = load_rewards(*to_parts(rewards, "rewards", ("kind",), runs_folder))
         return asyncio.run(scoring.score_files(terms, plain, step=step))

@@ -6,7 +6,7 @@ import asyncio
 
 from rlf.apps.tools import trials
 from rlf.apps.tools.trials import ToolTrial
-from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_command
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_parts
 from rlf.runs import tools as load
 
 
@@ -16,4 +16,5 @@ def try_tools(spec: Spec = (), *, runs_folder: AnyPath = DEFAULT_RUNS) -> list[T
     A Python function without an example is called with arguments made from its schema.
     """
     with as_command():
-        return asyncio.run(trials.try_each_tool(load.load_tools(*to_command(spec, (), runs_folder, in_file=True))))
+        tools = load.load_tools(*to_parts(spec, "tools", load.TOOL_KEYS, runs_folder))
+        return asyncio.run(trials.try_each_tool(tools))

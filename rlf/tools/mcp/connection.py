@@ -346,6 +346,12 @@ class _Session(ClientSession):
         pass
 
 
+def describe_breach(fault: ValidationError) -> str:
+    """What in a message breaks the protocol, in one line."""
+    first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"breaks the protocol: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
 def _in_words(fault: BaseException, server: McpServer) -> str:
     """Why there is no session: the one exception within the groups that the SDK's tasks raise."""
     while isinstance(fault, BaseExceptionGroup):
@@ -353,8 +359,7 @@ def _in_words(fault: BaseException, server: McpServer) -> str:
     if isinstance(fault, MCPError | Silence | RlfError):  # in the words of the server, or of the transport
         return str(fault)
     if isinstance(fault, ValidationError):
-        first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
-        return f"its answer breaks the protocol: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return f"its answer {describe_breach(fault)}"
     if isinstance(fault, TimeoutError):
         return f"gave no list of tools within {server.start_timeout_s:g} s"
     if isinstance(fault, FileNotFoundError):

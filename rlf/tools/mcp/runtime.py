@@ -13,13 +13,14 @@ from typing import Any, cast
 import mcp_types as mcp
 from mcp import ClientSession, MCPError
 from mcp_types import CallToolResult, InputRequiredResult, RequestParamsMeta
+from pydantic import ValidationError
 
 from rlf.core.clocks import Timers
 from rlf.core.images import decode_base64, image_type
 from rlf.core.text import describe
 from rlf.endpoints.attribution import RequestFacts, RequestPhase, outcome_of
 from rlf.tools.kind import CallContext, ToolRuntime
-from rlf.tools.mcp.connection import Connection, Pool
+from rlf.tools.mcp.connection import Connection, Pool, describe_breach
 from rlf.tools.mcp.server import OUTCOME, TRAJECTORY, McpServer, expand
 from rlf.tools.results import ToolFailure, inner_deadline_s
 from rlf.tools.validate import OutputCheck
@@ -125,6 +126,8 @@ def attributed(connection: Connection) -> Iterator[None]:
         yield
     except MCPError as error:
         raise _failure_of(error, connection) from error
+    except ValidationError as fault:
+        raise ToolFailure(Outcome.SERVICE_ERROR, f"the server's result {describe_breach(fault)}") from fault
     except (ValueError, RecursionError) as fault:  # how it says that a result breaks the protocol
         raise ToolFailure(Outcome.SERVICE_ERROR, f"the server's result is not valid: {fault}") from fault
     except (ToolFailure, TimeoutError):
@@ -148,7 +151,7 @@ def output_of_call(result: mcp.CallToolResult) -> ToolOutput:
     texts, images = _split_content(result.content)
     structured = result.structured_content
     if not texts and structured is not None:
-        texts = [json.dumps(structured, ensure_ascii=False)]
+        texts = [json.dumps(structured, ensure_ascii=False, allow_nan=False)]
     if not texts and result.is_error:
         texts = ["the tool failed and does not say why"]
     return ToolOutput("\n".join(texts), tuple(images), structured, bool(result.is_error))
