@@ -11,7 +11,7 @@ import atexit
 import fcntl
 import gc
 import hashlib
-import json
+import marshal
 import os
 import runpy
 import selectors
@@ -20,7 +20,9 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
+import weakref
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -45,7 +47,7 @@ _FREE = 400
 """Descriptors from here on are nobody's."""
 _PROGRAM = """\
 #!{python} -IS
-import json, os, signal, socket, sys
+import _signal as signal, _socket as socket, marshal, posix as os, sys
 passed = [number for number in map(int, os.listdir("/proc/self/fd")) if number > 2]
 def is_passed(number):
     try:
@@ -55,8 +57,9 @@ def is_passed(number):
 passed = [0, 1, 2, *filter(is_passed, passed)]
 asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 asked.connect({address!r})
-place = dict(argv=sys.argv[1:], environ=dict(os.environ), folder=os.getcwd(), parent=os.getppid(), passed=passed)
-socket.send_fds(asked, [json.dumps(place).encode()], passed)
+place = dict(argv=sys.argv[1:], environ=os.environ, folder=os.getcwd(), parent=os.getppid(), passed=passed)
+numbers = b"".join(number.to_bytes(4, sys.byteorder) for number in passed)
+asked.sendmsg([marshal.dumps(place)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
 pid = int(asked.recv(64))
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, lambda number, _: os.kill(pid, number))
@@ -69,7 +72,7 @@ if code < 0:
     os.kill(os.getpid(), -code)
 os._exit(code)
 """
-
+"""With what the interpreter has inside: what it would import takes more than the rest of its life."""
 
 _SESSION = "RLF_TEST_SESSION"
 _ENVIRON: dict[str, str] = {}
@@ -121,6 +124,8 @@ def _serve(owner: int, address: str, modules: list[str]) -> dict[str, Any]:
     for module in modules:
         import_module(module)
     gc.freeze()
+    for finalizer in [*weakref.finalize._registry]:  # of libraries of torch alone: each fork would close them all
+        finalizer.atexit = False
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(f"{address}.new")
     listener.listen(64)
@@ -136,7 +141,7 @@ def _serve(owner: int, address: str, modules: list[str]) -> dict[str, Any]:
             if key.fileobj is listener:
                 asked, _ = listener.accept()
                 body, passed, _, _ = socket.recv_fds(asked, _MAX_BYTES, 64)
-                place = json.loads(body)
+                place = marshal.loads(body)
                 if (pid := os.fork()) == 0:
                     for one in [asked, *(other.fileobj for other in selector.get_map().values())]:
                         if isinstance(one, socket.socket):
@@ -182,7 +187,7 @@ def _take_over(place: dict[str, Any], passed: list[int]) -> None:
     os.closerange(_FREE, _FREE + 100)
     os.chdir(place["folder"])
     os.environ.clear()
-    os.environ.update(place["environ"])
+    os.environ.update((os.fsdecode(name), os.fsdecode(value)) for name, value in place["environ"].items())
     fork, find_parent = os.getpid(), os.getppid
     os.getppid = lambda: place["parent"] if os.getpid() == fork else find_parent()
 
@@ -204,5 +209,23 @@ def _run(argv: list[str]) -> None:
         runpy.run_path(argv[0], run_name="__main__")
 
 
+def _leave(code: Any) -> None:
+    """Ends as Python does, but for taking apart what was imported: that copies the memory shared with the server."""
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    threading._shutdown()  # waits for threads, then what is to be done at exit: Python's own order
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
 if __name__ == "__main__":
-    _run(_serve(int(sys.argv[1]), sys.argv[2], sys.argv[3:])["argv"])
+    asked_for = _serve(int(sys.argv[1]), sys.argv[2], sys.argv[3:])["argv"]
+    ended: object = None
+    try:
+        _run(asked_for)
+    except SystemExit as end:
+        ended = end.code
+    _leave(ended)
