@@ -7,6 +7,7 @@ it, and a resume draws what an uninterrupted run would have drawn. Which groups 
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -64,17 +65,23 @@ class Passes:
         return {}
 
 
-_MEMORY = 32
-"""Rollouts of a pool that its success is of, about: older ones fade, and no pool is ever taken to be hopeless."""
+_HALF_LIFE = 32
+"""Rollouts a pool, of all together, after which what was seen counts half: the policy has changed since. What is hardly
+drawn is unknown again after a while, and therefore tried again."""
+_PRIOR = 0.5
+"""Successes and failures before any was seen: an unknown pool teaches more often than not."""
+_LEAST = 0.5
+"""Of the best pool's chance to teach: the pools below it wait."""
 _EVEN = 0.2
-"""Share of the draws that goes to all tasks alike: what is never drawn is never seen to have become learnable."""
+"""Share of the draws that goes to all tasks alike: what is never drawn is forgotten, and never seen to be learnable."""
 
 
 class Pools:
-    """A pool is a kind of question, or where rows have no kinds a task; its weight is the chance that a group teaches.
+    """A pool is a kind of question, or where rows have no kinds a task; those wait whose groups hardly ever teach.
 
-    Of G rollouts with success p, not all end alike with the chance 1 - p^G - (1 - p)^G. A task whose whole group
-    succeeded is retired until all of its pool are; others come again with the pool's next pass.
+    Of G rollouts with success p, not all end alike with the chance 1 - p^G - (1 - p)^G. Tasks are drawn alike from the
+    pools in which it is at least half of what it is in the best one. A task whose whole group succeeded is retired
+    until all of its pool are; others come again with the pool's next pass.
     """
 
     def __init__(self, tasks: Sequence[Task], seed: int, num_generations: int) -> None:
@@ -99,18 +106,25 @@ class Pools:
         return list(enumerate(drawn, start=cursor)), after
 
     def _weigh(self, state: State) -> dict[str, float]:
-        num_tasks = sum(map(len, self._pools.values()))
-        raw = {name: len(tasks) * self._chance(state.get(name, {})) for name, tasks in self._pools.items()}
-        total = sum(raw.values())
+        chances = {name: self._chance(state.get(name, {})) for name in self._pools}
+        least = _LEAST * max(chances.values())
+        open_ = {name: len(self._pools[name]) for name, chance in chances.items() if chance >= least}
+        num_open, num_tasks = sum(open_.values()), len(self._by_id)
         return {
-            name: (1 - _EVEN) * weight / total + _EVEN * len(self._pools[name]) / num_tasks
-            for name, weight in raw.items()
+            name: (1 - _EVEN) * open_.get(name, 0) / num_open + _EVEN * len(tasks) / num_tasks
+            for name, tasks in self._pools.items()
         }
 
     def _chance(self, pool: State) -> float:
-        """That a group of the pool is neither all right nor all wrong, with p by the rule of succession."""
-        p = (pool.get("wins", 0.0) + 1) / (pool.get("tries", 0.0) + 2)
-        return float(1 - p**self._num_generations - (1 - p) ** self._num_generations)
+        """That the next group of the pool is neither all right nor all wrong, where p is Beta(wins + 1/2, ...)."""
+        wins, tries, size = pool.get("wins", 0.0), pool.get("tries", 0.0), self._num_generations
+        right, wrong, both = wins + _PRIOR, max(0.0, tries - wins) + _PRIOR, tries + 2 * _PRIOR
+        # E[p^G] of Beta(a, b) is B(a + G, b) / B(a, b); and the same for 1 - p
+        alike = [
+            math.exp(math.lgamma(one + size) - math.lgamma(one) + math.lgamma(both) - math.lgamma(both + size))
+            for one in (right, wrong)
+        ]
+        return 1.0 - sum(alike)
 
     def _take(self, name: str, pool: State, number: int) -> tuple[list[Task], dict[str, Any]]:
         """The next tasks of a pool without those that are retired."""
@@ -132,15 +146,17 @@ class Pools:
         for item in scored:
             if counts(item):
                 groups[item.trajectory.task.id].append(_success(item))
-        after = dict(state)
+        fades = 0.5 ** (sum(map(len, groups.values())) / (_HALF_LIFE * len(self._pools)))
+        after = {
+            name: {**pool, "wins": pool.get("wins", 0.0) * fades, "tries": pool.get("tries", 0.0) * fades}
+            for name, pool in state.items()
+        }
         for id_, values in groups.items():
             task = self._by_id[id_ if id_ in self._by_id else id_.rpartition("#")[0]]
             pool = after.get(_pool_of(task), {})
             wins, tries = pool.get("wins", 0.0) + sum(values), pool.get("tries", 0.0) + len(values)
-            fades = min(1.0, _MEMORY / tries)
             retired = {*pool.get("retired", ()), *([task.id] if min(values) >= 1 else [])}
-            seen = {"wins": wins * fades, "tries": tries * fades, "retired": sorted(retired)}
-            after[_pool_of(task)] = {**pool, **seen}
+            after[_pool_of(task)] = {**pool, "wins": wins, "tries": tries, "retired": sorted(retired)}
         return after
 
     def metrics(self, state: State, scored: Sequence[Scored]) -> dict[str, float]:
