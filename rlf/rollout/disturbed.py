@@ -23,6 +23,17 @@ from rlf.types.tool import Outcome, ToolCall, ToolDescription, ToolResult
 _VERSION = "2"
 _UNKNOWN = "unknown_"
 """Before a name that means nothing. A declared one must not be reached by the name that it has elsewhere."""
+FAILURES = (
+    "503 Service Unavailable: overloaded, try again",
+    "500 Internal Server Error",
+    "502 Bad Gateway",
+    "429 Too Many Requests: slow down",
+    "connection reset by peer",
+    "rate limit exceeded, retry later",
+    "the service is being restarted",
+    "temporarily unavailable",
+)
+"""What a failed call is answered by. A policy that meets one text only learns that text."""
 _NOISE = (
     "[info] request 8f31c2 accepted\n[warn] cache is 14 minutes old\n",
     "\n[info] request 8f31c2 served in 41 ms, 0 retries",
@@ -81,7 +92,8 @@ class Disturbed:
         if self._draws(self._faults.timeouts, "timeouts", *drawn):
             return ToolResult(Outcome.TIMEOUT, "no answer in time", run_s=self._faults.latency_s)
         if self._draws(self._faults.errors, "errors", *drawn):
-            return ToolResult(Outcome.TOOL_ERROR, "503 Service Unavailable: overloaded, try again")
+            text = random.Random(hash_json([self._task_id, "failure", *drawn])).choice(FAILURES)
+            return ToolResult(Outcome.TOOL_ERROR, text)
         return self._change(await carry_out(call), tool, drawn)
 
     def _change(self, result: ToolResult, tool: ToolDescription, drawn: tuple[str, int]) -> ToolResult:

@@ -16,7 +16,7 @@ from rlf.endpoints.openai import Completion, RequestedCall
 from rlf.endpoints.spec import SamplingSpec, Usage
 from rlf.rollout import Rollout, RolloutLimits, Setting, play
 from rlf.rollout.by_text import TextPlayer
-from rlf.rollout.disturbed import Disturbed
+from rlf.rollout.disturbed import FAILURES, Disturbed
 from rlf.rollout.rollout import Prefix
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.runs.plans import check_spec
@@ -150,6 +150,15 @@ def test_a_call_that_failed_may_succeed_when_it_is_made_again_and_a_group_meets_
     assert sum(len(outcomes) == 2 for outcomes in by_call) > 45
     elsewhere, _ = results_of(Faults(errors=0.5), again, task_id="u")
     assert one != elsewhere
+
+
+def test_failed_calls_are_answered_in_many_ways_none_of_which_is_that_of_a_time_out():
+    calls = [ToolCall("search", {"query": str(number)}) for number in range(200)]
+    results, _ = results_of(Faults(errors=1.0), calls)
+    assert {result.text for result in results} == set(FAILURES) and len(FAILURES) > 4
+    assert {result.outcome for result in results} == {Outcome.TOOL_ERROR}
+    late, _ = results_of(Faults(timeouts=1.0), calls[:1])
+    assert not set(late[0].text.split()) & {word for text in FAILURES for word in text.split()}
 
 
 def test_names_differ_from_task_to_task_and_the_share_is_of_tasks():
