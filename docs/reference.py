@@ -108,6 +108,7 @@ OTHER_LIBRARIES = (
     ),
     KeyNames("algorithm: maxrl", "-", "-", "-", "arXiv:2602.02710", "A = (r - mean(r)) / mean(r)"),
     KeyNames("algorithm: gigpo", "-", "-", "-", "arXiv:2505.10978", "A = N(R) + w N_s(G), s the state of a turn"),
+    KeyNames("algorithm: tree_grpo", "-", "-", "-", "arXiv:2509.21240", "A = N(R) + w N_tree(R), mean where shared"),
     KeyNames("algorithm: turn_returns", "-", "-", "-", "arXiv:2511.14846", "A = N_k(G), k the turn's number"),
     KeyNames("algorithm: distillation", "-", "-", "-", "arXiv:2306.13649", "A = log q - log p of a teacher q"),
     KeyNames(
@@ -237,6 +238,7 @@ KEYS_WITHOUT_OPTION: tuple[KeysWithoutOption, ...] = (
     KeysWithoutOption("rollout.schedule", "a warning: vLLM has no ticks"),
     KeysWithoutOption(
         "rollout.oversample rollout.deadline_s rollout.late train.staleness train.sampler rollout.prefix_rows "
+        "rollout.tree.roots rollout.tree.rounds "
         "rollout.context.limit rollout.context.when_full rollout.context.keep_last "
         "train.observations_in_loss rollout.max_concurrency train.dynamic_filtering.max_rounds train.mask_truncated "
         "train.loss.off_policy_mask train.loss.probability_mask train.loss.dppo_mask "

@@ -33,11 +33,18 @@ class TurnRewards:
     """int64: the turn, from 0, that token t was sampled in. Any turn where nothing was sampled."""
     state_BK: Tensor
     """int64: equal for turns of a task that begin in equal states."""
+    node_BK: Tensor | None = None
+    """int64: equal where trajectories share one turn, which one of them sampled. None: none do."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of them, a row for each trajectory."""
+        known = (self.outcome_B, self.rewards_BK, self.num_turns_B, self.turn_BT, self.state_BK)
+        return known if self.node_BK is None else (*known, self.node_BK)
 
     def to(self, device: torch.device) -> TurnRewards:
         """The same on a device."""
-        tensors = (self.outcome_B, self.rewards_BK, self.num_turns_B, self.turn_BT, self.state_BK)
-        return TurnRewards(*(tensor.to(device) for tensor in tensors))
+        return TurnRewards(*(tensor.to(device) for tensor in self.tensors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +175,5 @@ def take_rows(batch: AdvantageInput, rows_N: Tensor) -> AdvantageInput:
     if (terms := batch.terms) is not None:
         chosen["terms"] = TermRewards(terms.values_BK[rows_N], terms.is_scored_BK[rows_N], terms.weights_K)
     if (turns := batch.turns) is not None:
-        all_B = (turns.outcome_B, turns.rewards_BK, turns.num_turns_B, turns.turn_BT, turns.state_BK)
-        chosen["turns"] = TurnRewards(*(one[rows_N] for one in all_B))
+        chosen["turns"] = TurnRewards(*(one[rows_N] for one in turns.tensors))
     return replace(batch, **chosen, world_B=None)

@@ -42,7 +42,11 @@ def _algorithm_has_steps(loaded: LoadedSpec) -> Iterator[Fault]:
 @reads("train.algorithm", "rollout", "train.sampler")
 def _prefix_rows_and_pools_are_alone(loaded: LoadedSpec) -> Iterator[Fault]:
     rollout, has_pools = loaded.spec.rollout, loaded.spec.train.sampler is TaskSampler.POOLS
-    for path, is_set in ((("rollout", "prefix_rows"), rollout.prefix_rows), (("train", "sampler"), has_pools)):
+    for path, is_set in (
+        (("rollout", "prefix_rows"), rollout.prefix_rows),
+        (("rollout", "tree"), rollout.tree is not None),
+        (("train", "sampler"), has_pools),
+    ):
         if is_set and rollout.has_stragglers:
             yield loaded.fault(path, "got this with oversample or deadline_s, whose groups may be late. Remove one.")
     if not rollout.prefix_rows:
@@ -52,6 +56,29 @@ def _prefix_rows_and_pools_are_alone(loaded: LoadedSpec) -> Iterator[Fault]:
             "got prefix rows; the greedy rollout of this algorithm plays a whole trajectory. Write another algorithm."
         )
         yield loaded.fault(("train", "algorithm"), message)
+
+
+@reads("rollout", "rewards[]")
+def _trees_can_grow(loaded: LoadedSpec) -> Iterator[Fault]:
+    rollout, path = loaded.spec.rollout, ("rollout", "tree")
+    if (tree := rollout.tree) is None:
+        return
+    if rollout.prefix_rows:
+        yield loaded.fault(path, "got a tree with prefix_rows, which trains on single turns. Remove one.")
+    if rollout.max_turns == 1:
+        yield loaded.fault(path, "got a tree with max_turns: 1, so that there is no later turn. Remove it.")
+    left, share = rollout.num_generations - tree.roots, tree.roots * tree.rounds
+    if left <= 0 or left % share:
+        enough = tree.roots + share * max(1, round(left / share))
+        message = (
+            f"got {tree.roots} roots and {tree.rounds} rounds with num_generations: {rollout.num_generations}; each "
+            f"round must add equally many to each tree. Write e.g. num_generations: {enough}."
+        )
+        yield loaded.fault(path, message)
+    for position, term in enumerate(loaded.spec.rewards):
+        if term.compares_groups:
+            message = f"got {term.name!r}, which compares the rollouts of a group; a tree's are played in rounds, and "
+            yield loaded.fault(("rewards", position), f"{message}it would compare each round alone. Remove one.")
 
 
 @reads("train.kl", "train.algorithm", "model.lora")

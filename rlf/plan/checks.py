@@ -241,12 +241,13 @@ def _agent_plays_alone(loaded: LoadedSpec) -> Iterator[Fault]:
     times = "an agent's calls come at its own times, and it may not be waited for. Write invariant or clock."
     contexts = "with rollout.agent each prompt that continues no earlier call is a context of its own"
     lost = f"got {rollout.max_failed_turns}; with rollout.agent the agent ends its work. Remove it."
-    middle = "got true with rollout.agent, whose program cannot begin in the middle. Remove it."
+    middle = "with rollout.agent, whose program cannot begin in the middle. Remove it."
     for section, key, is_given, message in (
         ("rollout", "faults", rollout.faults is not None, disturbed),
         ("eval", "faults", spec.eval.faults is not None, disturbed),
         ("rollout", "max_failed_turns", rollout.max_failed_turns is not None, lost),
-        ("rollout", "prefix_rows", rollout.prefix_rows, middle),
+        ("rollout", "prefix_rows", rollout.prefix_rows, f"got true {middle}"),
+        ("rollout", "tree", rollout.tree is not None, f"got a tree {middle}"),
         ("rollout", "schedule", rollout.schedule is Schedule.LOGICAL, f"got logical; {times}"),
         ("chat", "history", spec.chat.history is HistoryPolicy.FORK, f"got fork; {contexts}. Write keep."),
         ("rollout", "context", rollout.context is not None, f"{contexts}, whatever its size. Remove it."),

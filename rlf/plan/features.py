@@ -88,6 +88,7 @@ _KEYS: tuple[tuple[Feature, tuple[str, str], str, str], ...] = (
     (Feature.OBSERVATIONS_IN_LOSS, ("train", "observations_in_loss"), "Remove it", "true"),
     (Feature.DEMONSTRATIONS, ("data", "demonstrations"), _EXPORT, "demonstrations"),
     (Feature.PREFIX_ROWS, ("rollout", "prefix_rows"), "Remove it", "true"),
+    (Feature.PREFIX_ROWS, ("rollout", "tree"), "Remove it", "a tree"),
     (Feature.FORKED_HISTORY, ("rollout", "context"), "Remove it", "a limit"),
     (Feature.POOLS, ("train", "sampler"), "Remove it", "pools"),
     (Feature.STRAGGLERS, ("rollout", "oversample"), "Remove it", ""),

@@ -108,7 +108,12 @@ def show_links(trajectory: Trajectory) -> list[str]:
     links = list(zip(starts, trajectory.turns, strict=True))
     if not any(turn.link for turn in trajectory.turns):
         begun = [last < start for last, start in zip([0, *starts], starts, strict=False)]
-        return [f"new context: {turn.start - at:,} tokens" * new for (at, turn), new in zip(links, begun, strict=True)]
+        texts = [f"new context: {turn.start - at:,} tokens" * new for (at, turn), new in zip(links, begun, strict=True)]
+        kept = trajectory.num_prefix_turns
+        if 0 < kept < len(texts):
+            branch = f"branches from {trajectory.prefix_of} after turn {kept}, all before is of that trajectory"
+            texts[kept] = "; ".join(filter(None, (branch, texts[kept])))
+        return texts
     wholes = [trajectory.tokens[start : turn.end] for start, turn in links]
     words = []
     for at, (start, turn) in enumerate(links):

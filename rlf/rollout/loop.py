@@ -16,6 +16,7 @@ from rlf.chat.marks import ParsedTurn
 from rlf.chat.policy import FailurePolicy, WhenFull
 from rlf.core.plain_json import frozen
 from rlf.rollout.rollout import (
+    AGAIN,
     NOT_RUN,
     OVER_LIMIT,
     ChatPolicy,
@@ -206,8 +207,8 @@ class _Play:
             for before, now in zip(turn.calls, records, strict=True) if replays else ():
                 if (before.result.outcome, before.result.text) != (now.result.outcome, now.result.text):
                     was, found = (f"{one.result.outcome} {one.result.text!r:.120}" for one in (before, now))
-                    again = f"tool {before.call.name!r}: called again for the trajectory's prefix"
-                    self.error = f"{again}: {found}; before: {was}"
+                    again = f"tool {before.call.name!r}: called {AGAIN}: {found}; before: {was}"
+                    self.error = infrastructure_error([now]) or again
                     return StopReason.INFRA_FAILURE
             if stop := await self._step_again(turn):
                 return stop
@@ -229,7 +230,9 @@ class _Play:
         step = self.world.take_step()
         if step == turn.world:
             return None
-        self.error = f"world: played again for the trajectory's prefix: {step!r:.200}; before: {turn.world!r:.200}"
+        record = self.world.record
+        again = f"world {record.name or repr(record.kind)}: played {AGAIN}"
+        self.error = f"{again}: {step!r:.200}; before: {turn.world!r:.200}"
         return StopReason.INFRA_FAILURE
 
     def _trajectory(self, stop: StopReason) -> Trajectory:
@@ -248,6 +251,7 @@ class _Play:
             forks=tuple(self.record.forks),
             images=tuple(self.images),
             num_prefix_turns=self.num_prefix_turns,
+            prefix_of="" if self.prefix is None else self.prefix.trajectory.id,
             world=None if self.world is None else self.world.record,
         )
 

@@ -185,6 +185,9 @@ class Rollout:
     """Whether it is over after one turn, whose calls are made."""
 
 
+AGAIN = "again for the trajectory's prefix"
+"""In the error of a trajectory whose prefix's calls had another result, or another effect on its world."""
+
 # The tool calls of one turn, run side by side, and what a trajectory keeps of them.
 
 NOT_RUN = ToolResult(Outcome.LIMIT_REACHED, "The trajectory ended with this turn; the call was not run.")

@@ -31,7 +31,7 @@ class Feature(StrEnum):
     DEMONSTRATIONS = "demonstrations"
     """`data.demonstrations`: steps that imitate conversations."""
     PREFIX_ROWS = "prefix_rows"
-    """`rollout.prefix_rows`: groups that continue a trajectory of the same step."""
+    """`rollout.tree`, `rollout.prefix_rows`: groups that continue a trajectory of the same step."""
     SKIPPED_OBSERVATIONS = "skipped_observations"
     """`observations: skip` of gae."""
     FILTER_ROUNDS = "filter_rounds"

@@ -173,6 +173,25 @@ class Late(StrEnum):
     """They are cut off, and the next step plays their tasks from the beginning."""
 
 
+class TreeSpec(Section):
+    """Groups that are trees: rollouts branch at the start of later turns of others, and share what came before."""
+
+    roots: int = Field(2, ge=1)
+    """Rollouts of a group that begin with the prompt, each the first of its tree."""
+    rounds: int = Field(1, ge=1)
+    """Times that each tree grows: in each by an equal share of the group's other rollouts, where its rollouts of
+    earlier rounds began a later turn, each such place as likely as the others."""
+
+    def tree_of(self, sample_index: int) -> int:
+        """The tree of a group's rollout, from 0."""
+        return sample_index % self.roots
+
+    def round_of(self, sample_index: int, num_generations: int) -> int:
+        """The round that adds a group's rollout; 0: it is a root."""
+        per_round = max(1, (num_generations - self.roots) // self.rounds)
+        return 0 if sample_index < self.roots else 1 + (sample_index - self.roots) // per_round
+
+
 class RolloutSpec(Section):
     """How trajectories are collected."""
 
@@ -219,6 +238,9 @@ class RolloutSpec(Section):
     """When a trajectory continues in a new context, a row with its advantage. None: it ends where its one is full."""
     faults: Faults | None = None
     """Disturbances of tools and worlds to train under. None: none."""
+    tree: TreeSpec | None = None
+    """Which of a group's rollouts branch from others, at the start of a later turn: what they share is sampled and
+    trained once, calls in it are made again and must have the same results. None: each begins with the prompt."""
     agent: AgentSpec | None = None
     """The program that plays each trajectory, and reaches the policy as a model's endpoint. None: rlf's own loop plays,
     with the spec's tools."""

@@ -11,7 +11,7 @@ import torch
 from rlf.algo.estimator import AdvantageInput, TermRewards, TurnRewards
 from rlf.algo.returns import zero_outside
 from rlf.types.score import Scored
-from rlf.types.trajectory import StopReason
+from rlf.types.trajectory import StopReason, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,26 @@ def _turns(scored: Sequence[Scored], shape: tuple[int, int], *, is_needed: bool)
         for number, turn in enumerate(item.trajectory.turns):
             turn_BT[row, turn.start : turn.observation_end] = number
     outcome_B = torch.tensor([item.outcome_reward for item in scored], dtype=torch.float32)
-    return TurnRewards(outcome_B, rewards_BK, torch.tensor(num_turns), turn_BT, _states(scored, rewards_BK.shape))
+    state_BK, node_BK = _states(scored, rewards_BK.shape), _nodes(scored, rewards_BK.shape)
+    return TurnRewards(outcome_B, rewards_BK, torch.tensor(num_turns), turn_BT, state_BK, node_BK)
+
+
+def _nodes(scored: Sequence[Scored], shape: torch.Size) -> torch.Tensor | None:
+    """A number for each turn, that of the trajectory that sampled it where it is of a prefix."""
+    if not any(item.trajectory.num_prefix_turns for item in scored):
+        return None
+    by_id, numbers = {item.trajectory.id: item.trajectory for item in scored}, dict[tuple[str, int], int]()
+    node_BK = torch.zeros(shape, dtype=torch.int64)
+    for row, item in enumerate(scored):
+        for place in range(len(item.trajectory.turns)):
+            owner: Trajectory | None = item.trajectory
+            name = item.trajectory.id
+            # A prefix may begin with turns of a prefix.
+            while owner is not None and place < owner.num_prefix_turns:
+                name = owner.prefix_of
+                owner = by_id.get(name)
+            node_BK[row, place] = numbers.setdefault((name, place), len(numbers))
+    return node_BK
 
 
 def _states(scored: Sequence[Scored], shape: torch.Size) -> torch.Tensor:

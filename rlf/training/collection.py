@@ -22,6 +22,7 @@ from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import Late, RolloutSpec, TrainSpec
 from rlf.training.counting import (
+    branch_rollouts,
     counts,
     draw_prefix,
     greedy_rollouts,
@@ -29,6 +30,7 @@ from rlf.training.counting import (
     next_try,
     opening_rollouts,
     training_rollout,
+    tree_metrics,
 )
 from rlf.training.harness import Demonstrations, Harness
 from rlf.training.outages import Outages
@@ -250,6 +252,7 @@ class Collector:
         self.demonstrations = demonstrations
         self._stragglers = Stragglers(self._play_group, rollout, train, emit) if rollout.has_stragglers else None
         self._prefix_rows = rollout.prefix_rows
+        self._tree = rollout.tree
 
     async def collect(
         self, step: int, cursor: int, late: Sequence[int] = (), drawn: State = MappingProxyType({})
@@ -288,12 +291,12 @@ class Collector:
             rollouts = self._rollouts(tasks)
             if self._prefix_rows:
                 rollouts = await self._continued(rollouts, step, collected)
-            scored = await self._play(rollouts, self.harness.training, step, collected)
+            scored = await self._grow(rollouts, step, collected)
             cursor += wanted
             collected += scored
             drawn = self._sampler.note(drawn, scored)  # before the next round, which takes what this one showed
             kept += keep_groups(scored, filtering)
-        metrics = self._sampler.metrics(drawn, collected)
+        metrics = self._sampler.metrics(drawn, collected) | (tree_metrics(collected) if self._tree else {})
         return await self._finish(StepCollection(collected, kept, None, cursor, (), metrics, drawn), step)
 
     def imitates(self, step: int) -> bool:
@@ -335,7 +338,7 @@ class Collector:
         """Begins to reset the worlds of a step, from the task at `cursor` on."""
         if self.harness.worlds is not None and self._stragglers is None and not self.imitates(step):
             tasks, _ = self._sampler.draw(drawn, cursor, self._train.prompts_per_step)
-            rollouts = self._rollouts(tasks)
+            rollouts = [each for each in self._rollouts(tasks) if not self._round_of(each)]
             await self.harness.worlds.prepare([(rollout.id, rollout.task) for rollout in rollouts])
 
     async def _play_group(
@@ -366,6 +369,22 @@ class Collector:
             for rollout in rollouts
             if rollout.task.id in prefix_by_task
         ]
+
+    def _round_of(self, rollout: Rollout) -> int:
+        """The round in which a rollout is played; 0 without trees."""
+        return 0 if self._tree is None else self._tree.round_of(rollout.sample_index, self._num_generations)
+
+    async def _grow(self, rollouts: Sequence[Rollout], step: int, before: Sequence[Scored]) -> list[Scored]:
+        """Plays rollouts, those of trees round by round."""
+        tree, sampling = self._tree, self.harness.training
+        if tree is None:
+            return await self._play(rollouts, sampling, step, before)
+        played = list[Scored]()
+        for number in range(tree.rounds + 1):
+            added = [rollout for rollout in rollouts if self._round_of(rollout) == number]
+            branched = branch_rollouts(added, played, tree.tree_of, self._seed)
+            played += await self._play(branched, sampling, step, [*before, *played])
+        return self.harness.reward.settle(played, step=step)  # groups are whole only now
 
     async def _play(
         self, rollouts: Sequence[Rollout], sampling: Sampling, step: int, before: Sequence[Scored]

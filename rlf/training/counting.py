@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import NamedTuple
 
 from rlf.core.identity import derive_seed
-from rlf.rollout.rollout import Prefix, Rollout, find_broken
+from rlf.rollout.rollout import AGAIN, Prefix, Rollout, find_broken
 from rlf.spec.agent import failure_of
 from rlf.spec.models import FilterSpec
 from rlf.types.score import Scored, ScoreState
@@ -76,6 +78,48 @@ def draw_prefix(trajectory: Trajectory, seed: int) -> Prefix:
     """A state that a trajectory went through, each as likely as the others; what led there is not trained on."""
     choices = Prefix.choices(trajectory)
     return Prefix(trajectory, choices[derive_seed(seed, "prefix", trajectory.id) % len(choices)], is_trained=False)
+
+
+def branch_rollouts(
+    rollouts: Sequence[Rollout], played: Sequence[Scored], tree_of: Callable[[int], int], seed: int
+) -> list[Rollout]:
+    """Rollouts of the next round of trees, each from the start of a later turn of its tree, where there is one.
+
+    A place is a turn that ended with an observation, and counts once, whichever rollouts share it. Those of a tree are
+    drawn in a random order, again from the first on once all are drawn.
+
+    Args:
+        played: the rollouts of earlier rounds.
+        tree_of: the tree of a group's rollout, by its place in the group.
+    """
+    places = defaultdict[tuple[str, int], list[tuple[Trajectory, int]]](list)
+    for item in filter(counts, played):
+        trajectory = item.trajectory
+        own = Prefix.choices(trajectory)[trajectory.num_prefix_turns + 1 :]
+        places[trajectory.task.id, tree_of(trajectory.sample_index)] += [(trajectory, num_turns) for num_turns in own]
+    branched, num_drawn = list[Rollout](), Counter[tuple[str, int]]()
+    for rollout in rollouts:
+        tree = rollout.task.id, tree_of(rollout.sample_index)
+        if found := places[tree]:
+            if not num_drawn[tree]:
+                random.Random(derive_seed(seed, "branch", rollout.id)).shuffle(found)
+            trajectory, num_turns = found[num_drawn[tree] % len(found)]
+            num_drawn[tree] += 1
+            rollout = replace(rollout, prefix=Prefix(trajectory, num_turns, is_trained=False))
+        branched.append(rollout)
+    return branched
+
+
+def tree_metrics(scored: Sequence[Scored]) -> dict[str, float]:
+    """How many of the trajectories branched, what they did not sample again, and the success of those that did not."""
+    branches = [item.trajectory for item in scored if item.trajectory.prefix_of]
+    roots = [item.success for item in scored if not item.trajectory.prefix_of and item.success is not None]
+    shared = [each.turns[: each.num_prefix_turns] for each in branches]
+    metrics = {
+        "tree/branches": float(len(branches)),
+        "tree/shared_tokens": float(sum(turn.end - turn.start for turns in shared for turn in turns)),
+    }
+    return metrics | ({"tree/roots/success": fmean(roots)} if roots else {})
 
 
 def greedy_rollouts(kept: Sequence[Scored], seed: int, num_generations: int) -> list[Rollout]:
@@ -156,6 +200,8 @@ def find_cause(scored: Scored) -> MissingRewardCause | None:
         return MissingRewardCause(term_name(missing[0].term), missing[0].reason, missing[0].state.may_pass)
     if trajectory.world is not None and trajectory.world.failed is not None:
         return MissingRewardCause(world_name(trajectory.world), error)
+    if AGAIN in error:  # what came out otherwise once leaves no state to branch from; it is up
+        return MissingRewardCause(error.partition(":")[0], error, may_pass=False)
     if (failure := failure_of(error)) is not None:
         return MissingRewardCause(AGENT, error, failure.may_pass)
     broken = find_broken(trajectory.calls)

@@ -368,7 +368,8 @@ def _tell_apart(scored: Scored, began: float, now: float) -> tuple[_Signs, _Sign
     if world is not None and world.failed is None:
         answered.append((world_name(world), now))
     cause = find_cause(scored) if scored.reward is None else None
-    if cause is not None and cause.name in ((SAMPLER,) if world is None else (SAMPLER, world_name(world))):
+    named = (SAMPLER,) if world is None else (SAMPLER, world_name(world))
+    if cause is not None and cause.may_pass and cause.name in named:
         failed.append((cause.name, now))
     return answered, failed
 

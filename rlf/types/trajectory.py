@@ -190,6 +190,8 @@ class Trajectory(Jsonable):
     """The images that `tokens` hold places of, in order: those of the prompt, then those of tools' results."""
     num_prefix_turns: int = 0
     """Turns that it began with: they were played in another trajectory, which paid for them."""
+    prefix_of: str = ""
+    """The id of that trajectory; empty without one."""
     world: WorldRecord | None = None
     """What is kept of its world; None where there is none."""
 

@@ -1,5 +1,6 @@
 """Worlds in the rollout loop: their life, tools, words, rewards, states and failures."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,15 @@ def test_a_world_that_comes_out_otherwise_for_a_prefix_breaks_the_trajectory(pla
     (whole,), _ = played(world("Counter"), [call("add", amount=2) + STOP, f"Done.{STOP}"])
     (again,), _ = played(world("Counter", args={"step": 2}), [f"Done.{STOP}"], prefix=Prefix(whole, 1))
     assert again.stop is StopReason.INFRA_FAILURE and "called again for the trajectory's prefix" in again.error
+
+
+def test_a_world_that_changes_otherwise_for_a_prefix_is_named(played):
+    (whole,), _ = played(world("Guess"), [f"1{STOP}", f"3{STOP}"])
+    turn = whole.turns[0]
+    other = replace(whole, turns=(replace(turn, world=replace(turn.world, reply="colder")), *whole.turns[1:]))
+    (again,), _ = played(world("Guess"), [f"3{STOP}"], prefix=Prefix(other, 1))
+    assert again.stop is StopReason.INFRA_FAILURE
+    assert again.error.startswith("world 'python': played again for the trajectory's prefix: ")
 
 
 def test_a_dialogue_is_spoken_again_for_a_prefix(played):

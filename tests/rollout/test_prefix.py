@@ -58,7 +58,7 @@ def go_on(chat):
 def timeless(trajectory):
     """The trajectory without what measures time, and without its origin."""
     turns = tuple(replace(turn, sample_s=0.0, tools_s=0.0) for turn in trajectory.turns)
-    return replace(trajectory, turns=turns, duration_s=0.0, num_prefix_turns=0)
+    return replace(trajectory, turns=turns, duration_s=0.0, num_prefix_turns=0, prefix_of="")
 
 
 @pytest.mark.parametrize("num_turns", range(4))
@@ -151,6 +151,13 @@ def test_calls_made_again_bring_tools_to_their_state_and_are_paid_for_once(go_on
     assert [call.arguments["query"] for call in tools.calls["t"]] == ["a", "b"]
     assert [record.result.text for record in again.played_calls] == ["call 2"]
     assert costs_by_name([Scored(again, (), None, None)]) == {"search": 1.0}
+
+
+def test_a_tool_that_is_down_for_a_prefix_is_named_as_such(go_on):
+    whole, _ = go_on(SCRIPT)
+    broken, policy = go_on(SCRIPT[2:], Prefix(whole, 2), Unreachable())
+    assert broken.stop is StopReason.INFRA_FAILURE and not policy.requests
+    assert broken.error == "tool 'search': unreachable: no route" and broken.prefix_of == whole.id
 
 
 def test_time_that_the_prefix_waited_is_not_waited_again(go_on):

@@ -22,6 +22,7 @@ SETTINGS = {
     "maxrl": ["train.loss={dppo_mask: 0.2, observations: 0.05}"],
     "opo": ["train.loss={correction: {level: seq_product, mode: clip}, probability_mask: 0.3}"],
     "pass_at_k": ["train.algorithm={kind: pass_at_k, k: 2}", "+train.mask_truncated=true"],
+    "tree_grpo": ["+rollout.tree={roots: 1, rounds: 3}"],
     "remax": ["+train.kl={coef: 0.01, sync_every: 1}"],
 }
 _UNSTORED = {"gae": "critic", "distillation": "teacher"}

@@ -67,10 +67,11 @@ def test_a_command_plays_a_trajectory_in_a_folder_of_its_own(project: Path, exit
 def test_a_spec_says_what_it_cannot_be_with_an_agent(project: Path) -> None:
     least = "rollout.agent.least_continued=0.5"
     wrong = ["rollout.schedule=logical", "rollout.prefix_rows=true", "engine.kind=openrlhf", least]
+    wrong.append("+rollout.tree={}")
     code, found, _ = rlf(project, "check", "agent.yaml", *wrong)
     assert code == 2
     paths = {fault["path"] for fault in found["faults"]}
-    keys = ("schedule", "prefix_rows", "agent.on_break", "agent.least_continued")
+    keys = ("schedule", "prefix_rows", "tree", "agent.on_break", "agent.least_continued")
     assert {f"rollout.{key}" for key in keys} <= paths
 
 
