@@ -33,7 +33,7 @@ from rlf.apps.demos.rows import (
 )
 from rlf.builtin.shop.world import Shop
 from rlf.data.source import read_rows
-from rlf.reports.evaluations import interval_of
+from rlf.reports.success import interval_of
 from rlf.rollout.rollout import with_observation
 from rlf.runs.place import open_reader
 from rlf.runs.plans import check_spec

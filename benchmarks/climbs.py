@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rlf.lineage.records import TRAIN, TrajectoryFilter
-from rlf.reports.evaluations import interval_of
+from rlf.reports.success import interval_of
 from rlf.runs.place import open_reader
 
 _ROOT = Path(__file__).parents[1]

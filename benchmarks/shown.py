@@ -21,7 +21,7 @@ from rlf.apps.demos.rows import load_solutions
 from rlf.apps.demos.teaching import describe_failures
 from rlf.data.source import read_rows
 from rlf.lineage.records import TrajectoryFilter
-from rlf.reports.evaluations import interval_of
+from rlf.reports.success import interval_of
 from rlf.runs.place import open_reader
 from rlf.runs.plans import check_spec
 

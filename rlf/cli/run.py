@@ -30,7 +30,8 @@ from rlf.cli.output import stdout_console
 from rlf.core.errors import OutageError, RlfError, RunError, SpecError
 
 if TYPE_CHECKING:
-    from rlf.cli.live import LiveView, PlainView
+    from rlf.cli.board import LiveView
+    from rlf.cli.live import PlainView
     from rlf.runs.sink import RunInfo, RunOutcome
     from rlf.runs.sweeps import Member, MemberOutcome, SweepOutcome
     from rlf.types.events import EventSink, RunEvent
@@ -45,9 +46,13 @@ def choose_view(console: Console, command: str, *, as_json: bool) -> LiveView | 
     """Live on a terminal that can be redrawn, plain lines elsewhere, JSON lines on request."""
     if as_json:
         return JsonLines(command)
-    from rlf.cli.live import LiveView, PlainView
+    if console.is_terminal and not console.is_dumb_terminal:
+        from rlf.cli.board import LiveView
 
-    return LiveView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(console)
+        return LiveView(console)
+    from rlf.cli.live import PlainView
+
+    return PlainView(console)
 
 
 # Sweeps on the screen: a view for each member, one after the other, and a table at the end.

@@ -25,7 +25,7 @@ from rlf.core.plain_json import read_json
 from rlf.core.text import describe
 from rlf.environments.kind import Step, World, hash_state
 from rlf.tools.execution.detached import CancelledItself
-from rlf.tools.python.inference import describe_function
+from rlf.tools.python.description import describe_function
 from rlf.tools.python.parameters import ArgumentAdapter
 from rlf.tools.python.threads import ThreadPool
 from rlf.tools.results import ToolFailure

@@ -13,8 +13,8 @@ from rlf.core.callables import note_opened
 from rlf.core.clocks import within
 from rlf.core.text import describe
 from rlf.environments.instances import StandIn, read_instance_answer
-from rlf.processes.child import Keeper
 from rlf.processes.fork_server import ForkFault, ForkServer
+from rlf.processes.held import Keeper
 from rlf.sandbox.guest.wire import Bounds
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, ToolCall

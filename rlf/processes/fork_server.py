@@ -24,8 +24,9 @@ from rlf.core.clocks import within
 from rlf.core.errors import RlfError, RunError
 from rlf.core.text import describe
 from rlf.processes.channel import Channel
-from rlf.processes.child import Child, describe_exit
+from rlf.processes.child import describe_exit
 from rlf.processes.forking import MAX_ORDER_BYTES, fork
+from rlf.processes.held import Child
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame
 
 T = TypeVar("T")

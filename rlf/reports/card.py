@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.lineage.records import BRANCH, CHAT, EVALUATION, TRAIN, Evaluation, Run, RunRecord, TrajectoryFilter
-from rlf.reports.evaluations import kinds_of, success_words
 from rlf.reports.pages.chart import ArmCurve, charts_svg, draw, main_curves
 from rlf.reports.report import Report
 from rlf.reports.sheets import Sheet, decimal, percent, sheet_markdown, visible
+from rlf.reports.success import kinds_of, success_words
 
 if TYPE_CHECKING:
     from rlf.lineage.chain import Link

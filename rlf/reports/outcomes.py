@@ -16,9 +16,9 @@ from typing import ClassVar
 
 from rlf.lineage.records import EVALUATION, TrajectorySummary
 from rlf.reports.arms import Arm, ArmMember, shared_step
-from rlf.reports.evaluations import first_samples, success_by_task
 from rlf.reports.paired import Evidence, PairedFinding, crossed_evidence, judge, paired_evidence
 from rlf.reports.statistics import Estimate, Interval, area_under, find_spread, mean_share, share_interval
+from rlf.reports.success import first_samples, success_by_task
 from rlf.types.events import RunStatus
 
 _TAIL = 0.1

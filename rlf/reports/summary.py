@@ -11,10 +11,10 @@ from rich.rule import Rule
 from rich.text import Text
 
 from rlf.lineage.records import Evaluation, Run, StoredTrajectory, TrajectoryFilter, TrajectorySummary
-from rlf.reports.evaluations import first_samples, interval_of, kinds_of, success_by_task
 from rlf.reports.paired import Evidence, PairedFinding, judge, paired_evidence
 from rlf.reports.sheets import MISSING, Sheet, counted, level, p_value, points, points_range, rate, sheet_table, visible
 from rlf.reports.statistics import Estimate, Interval, find_spread, wilson_interval
+from rlf.reports.success import first_samples, interval_of, kinds_of, success_by_task
 from rlf.reports.trajectory import ReadOpening, legend, no_opening, trajectory_view
 from rlf.types.events import RunStatus
 

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from rlf.algo import ESTIMATORS
 from rlf.lineage.values import read_left_out
-from rlf.reports.evaluations import is_same, kind_words, missing_by_kind
 from rlf.reports.sheets import percent, visible
+from rlf.reports.success import is_same, kind_words, missing_by_kind
 from rlf.reports.summary import EvaluationChange, read_changes, shift_lines, shifts
 from rlf.rollout.signal import Signal, step_signal
 from rlf.types.events import RunStatus

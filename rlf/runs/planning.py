@@ -243,8 +243,8 @@ def _read_earlier(plan: Plan, runs_folder: Path) -> Earlier:
     if not has_lineage(runs_folder):
         return Earlier((), None, None, None)
     from rlf.lineage.records import TrajectoryFilter
-    from rlf.reports.evaluations import success_by_task
     from rlf.reports.statistics import find_spread
+    from rlf.reports.success import success_by_task
     from rlf.runs.place import open_reader  # loads the database's library
 
     own = _without_seed(plan.model_dump(mode="json", by_alias=True)["spec"])

@@ -17,7 +17,8 @@ from typing import IO, Any
 from rlf.core.clocks import within
 from rlf.core.errors import RlfError
 from rlf.core.files import scratch
-from rlf.processes.child import Keeper, start_apart
+from rlf.processes.child import start_apart
+from rlf.processes.held import Keeper
 from rlf.sandbox.guest import confine as landlock
 from rlf.sandbox.launch import (
     INSTALL_BUBBLEWRAP,

@@ -14,8 +14,9 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from rlf.cli.board import LiveView, board
 from rlf.cli.envelope import JsonLines, prints_aside
-from rlf.cli.live import LiveView, PlainView, board
+from rlf.cli.live import PlainView
 from rlf.cli.output import Parts
 from rlf.cli.run import choose_view
 from rlf.core.process import configure

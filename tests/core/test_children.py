@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlf.processes.child import Child, Keeper, describe_exit, run_to_end, supervised
+from rlf.processes.child import describe_exit, run_to_end, supervised
+from rlf.processes.held import Child, Keeper
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to see what is left")
 

@@ -8,10 +8,10 @@ import pytest
 
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Evaluation, TrajectorySummary
-from rlf.reports.evaluations import interval_of, kinds_of, success_words
 from rlf.reports.overview import read_overviews, render_overviews, shown_columns
 from rlf.reports.report import read_report, report_view
 from rlf.reports.statistics import wilson_interval
+from rlf.reports.success import interval_of, kinds_of, success_words
 from rlf.reports.summary import (
     EvaluationChange,
     EvaluationTries,

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlf.reports.evaluations import interval_of, kinds_of
 from rlf.reports.statistics import wilson_interval
+from rlf.reports.success import interval_of, kinds_of
 from rlf.rewards import TrajectoryFacts
 from rlf.spec.models import EvalSpec
 from rlf.training import evaluation

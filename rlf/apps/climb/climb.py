@@ -23,7 +23,7 @@ from rlf.core.plain_json import Jsonable
 from rlf.endpoints.spec import EndpointSpec
 from rlf.lineage.read_only import has_lineage
 from rlf.lineage.records import TRAIN, RunLine, TrajectoryFilter
-from rlf.reports.evaluations import interval_of, success_by_task
+from rlf.reports.success import interval_of, success_by_task
 from rlf.runs.opening import power_notices
 from rlf.runs.place import open_reader
 from rlf.runs.plans import check_spec

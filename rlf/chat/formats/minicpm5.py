@@ -19,7 +19,8 @@ from typing import Any
 from xml.sax.saxutils import unescape
 
 from rlf.chat.call_invoke import InvokeForms, InvokeScan, InvokeTag
-from rlf.chat.calls import CallFault, read_calls, write_json
+from rlf.chat.call_python import read_calls
+from rlf.chat.calls import CallFault, write_json
 from rlf.chat.examples import read_printed, read_value, write_value
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks

@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.calls import STRING, CallFault, read_statements, write_call
+from rlf.chat.call_python import STRING, read_statements, write_call
+from rlf.chat.calls import CallFault
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages

@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.calls import FORM_CALL_PYTHON as FORM
-from rlf.chat.calls import CallFault, escape_breaks, list_end, read_calls, write_list
+from rlf.chat.call_python import FORM, escape_breaks, list_end, read_calls, write_list
+from rlf.chat.calls import CallFault
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages

@@ -15,7 +15,7 @@ from pydantic import Field
 from rlf.core import RunError
 from rlf.core.clocks import within
 from rlf.processes.channel import Channel
-from rlf.processes.child import END_S, Child
+from rlf.processes.held import END_S, Child
 from rlf.rewards.answers import Answer
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import golds, normalize, shown

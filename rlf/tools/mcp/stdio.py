@@ -22,7 +22,7 @@ from mcp.client.stdio import get_default_environment
 from mcp_types import JSONRPCError, JSONRPCResponse
 
 from rlf.core.redact import Redactor
-from rlf.processes.child import PIPE_BYTES, PipedChild
+from rlf.processes.held import PIPE_BYTES, PipedChild
 from rlf.tools.mcp.messages import LINE_END, Cutter, Inbound, OpenRequests, Outbound, Pulse, Streams, open_streams
 from rlf.tools.mcp.server import McpServer
 

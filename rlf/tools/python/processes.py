@@ -27,8 +27,9 @@ from rlf.core.clocks import within
 from rlf.core.kinds import StrictModel
 from rlf.core.text import describe
 from rlf.processes.channel import Channel
-from rlf.processes.child import Child, describe_exit
+from rlf.processes.child import describe_exit
 from rlf.processes.forking import die_with
+from rlf.processes.held import Child
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame, pack, read_frame, set_apart, write_all, write_head
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.python.parameters import adapt
