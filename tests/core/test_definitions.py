@@ -7,7 +7,7 @@ import pytest
 from rlf.core import RlfError
 from rlf.core.callables import load_callable, load_module
 from rlf.core.definitions import find_definition
-from rlf.tools.python.inference import describe_function
+from rlf.tools.python.description import describe_function
 
 SOURCE = '''
 import functools

@@ -89,7 +89,7 @@ def test_an_instance_that_cannot_be_closed_is_reported_and_keeps_no_run_from_end
     async def hang(self: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("rlf.tools.python.threads._CLOSE_S", 0.1)
+    monkeypatch.setattr("rlf.tools.python.instances._CLOSE_S", 0.1)
 
     async def story() -> None:
         async with Executor([short(declare)]) as executor:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from types import MethodType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -16,9 +16,12 @@ from rlf.core.definitions import find_definition
 from rlf.core.identity import hash_json
 from rlf.core.process import usable_cores
 from rlf.tools.kind import Limits, ToolKind, ToolRuntime
-from rlf.tools.python.inference import describe_function, signature_complaints
+from rlf.tools.python.inference import signature_complaints
 from rlf.tools.python.parameters import documentation
 from rlf.types import ToolDescription
+
+if TYPE_CHECKING:
+    from rlf.tools.python.functions import Place
 
 
 class Isolation(StrEnum):
@@ -89,6 +92,8 @@ class PythonTool(ToolKind):
 
         From the source alone where that says it all. Raises RlfError.
         """
+        from rlf.tools.python.description import describe_function
+
         target = self._find_function()
         found = describe_function(_bind_callable(target), self.callable)
         return found if found.description else replace(found, description=documentation(target))
@@ -132,13 +137,18 @@ class PythonTool(ToolKind):
             runtime = ProcessRuntime(self.callable)
             await runtime.open()
             return runtime
-        from rlf.tools.python.threads import ClassRuntime, FunctionRuntime, OnLoop, OnThread
+        from rlf.tools.python.functions import FunctionRuntime, OnLoop
 
-        on_loop = self.isolation is Isolation.INLINE or is_async(_bind_callable(target))
-        place = OnLoop() if on_loop else OnThread(limits.max_concurrency)
-        if inspect.isclass(target):
-            return ClassRuntime(target, place, by_trajectory=self.state is State.TRAJECTORY)
-        return FunctionRuntime(target, place)
+        place: Place = OnLoop()
+        if self.isolation is not Isolation.INLINE and not is_async(_bind_callable(target)):
+            from rlf.tools.python.threads import OnThread
+
+            place = OnThread(limits.max_concurrency)
+        if not inspect.isclass(target):
+            return FunctionRuntime(target, place)
+        from rlf.tools.python.instances import ClassRuntime
+
+        return ClassRuntime(target, place, by_trajectory=self.state is State.TRAJECTORY)
 
 
 def _bind_callable(target: Callable[..., Any]) -> Callable[..., Any]:
