@@ -233,8 +233,8 @@ def read(case: Case, runs: Path) -> Found | None:
     """What a finished run came to; None where there is none."""
     from rlf.algo.health import HealthConfig
     from rlf.lineage.values import training_scores
-    from rlf.runs.place import open_reader
-    from rlf.runs.restore import Places, restore_plan
+    from rlf.runs.place import Places, open_reader
+    from rlf.runs.restore import restore_plan
     from rlf.training.hidden import HiddenWatch
 
     if not (runs / case.folder / "done").exists():

@@ -16,6 +16,7 @@ from rlf.lineage.records import AcceptedChange, FileRecord, RunRecord
 from rlf.lineage.run import accept_changes
 from rlf.lineage.store import Store
 from rlf.plan import Plan
+from rlf.runs.place import YAML_ROLES, Places, source_texts
 from rlf.runs.provenance import (
     builtin_files,
     code_patch,
@@ -27,7 +28,6 @@ from rlf.runs.provenance import (
     same_code,
     source_files,
 )
-from rlf.runs.restore import YAML_ROLES, Places, source_texts
 from rlf.spec import InputFile
 from rlf.spec.paths import identity
 from rlf.types.events import Notice

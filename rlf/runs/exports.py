@@ -25,7 +25,8 @@ from rlf.lineage.records import EVALUATION, SWEEP, Run
 from rlf.lineage.values import num_before
 from rlf.reports.card import Card, read_card
 from rlf.reports.report import read_report
-from rlf.runs.restore import Places, find_checkpoint_damage, kept_checkpoints
+from rlf.runs.place import Places
+from rlf.runs.restore import find_checkpoint_damage, kept_checkpoints
 from rlf.spec.engines import Feature
 from rlf.spec.model_files import folder_on_disk
 from rlf.training.evaluation import least_success

@@ -33,7 +33,7 @@ from rlf.lineage.records import FileRecord, FilesRead, RunRecord
 from rlf.lineage.store import Store
 from rlf.plan import Plan
 from rlf.processes.child import run_to_end
-from rlf.runs.restore import Places
+from rlf.runs.place import Places
 from rlf.spec.code import imported_modules, is_installed
 from rlf.spec.layers import absolute
 from rlf.spec.model_files import folder_on_disk, named_folder

@@ -1,143 +1,31 @@
-"""A run's plan and files as they are now: what moved or was copied with its runs folder is found where that is."""
+"""A run's plan as it is now, its checkpoints, and the tool results that it plays back: what a resume begins with."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlf.builtin.names import BUILTIN
 from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, Place, RlfError, SpecError
 from rlf.core.files import check_run_id, path_inside, run_folder, shown_path
-from rlf.core.identity import hash_bytes
 from rlf.engines.engine import Start, recorded_engine, refuse_evaluation
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import INTERRUPTED, Checkpoint, FileRecord, RunRecord
+from rlf.lineage.records import INTERRUPTED, Checkpoint, RunRecord
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_from_json
-from rlf.runs.place import open_reader
+from rlf.runs.place import RECORDING, REWARD_CALLS, YAML_ROLES, Places, open_reader
 from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.spec import InputFile
 from rlf.spec.nodes import OVERRIDE, KeyPath, dotted
 from rlf.spec.reader import forget_env_files, take_env_file
 from rlf.tools.execution.cache import AnsweredCall, Tape, arguments_text, read_tape, read_taped_calls
 from rlf.types import Outcome, ToolResult
-
-# `/folder/file.py:name`. The name holds no slash and no further colon, and a dot matches no end of line, so that a text
-# that merely begins with a path is no callable; the path may hold colons, as folders may.
-_CALLABLE = re.compile(r"(?P<file>/.+\.py)(?P<name>:[^:/]+)")
-_COMPUTED = ("source", "tokenizer", "template", "package")
-"""Roles whose path is a name: their hash is not that of one file."""
-YAML_ROLES = ("spec", "tool", "reward")
-"""Files whose content the plan holds: a run reads them once, when it is created."""
-_TEXT_ROLES = (*YAML_ROLES, "code", "data")
-_MAX_TEXT_BYTES = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where the files of a recorded run are now."""
-
-    home: Path | None
-    """The lineage's folder when the run started; None where it has none."""
-    base: Path | None
-    """The lineage's folder now."""
-    cwd: Path
-    """The folder that relative paths of the run's files start at now."""
-    project: Path | None = None
-    """The folder, as it was, that the runs folder was moved or copied with; None where it was moved alone."""
-
-    @classmethod
-    def of(cls, record: RunRecord, store: Store) -> Places:
-        """The places of a run's files."""
-        cwd = Path.cwd() if record.cwd is None else Path(record.cwd)
-        found = cls(None if record.home is None else Path(record.home), store.base, cwd)
-        moved = [file for item in record.files for file in [cwd / item.path] if found._is_beside(item.role, file)]
-        if not moved:
-            return found
-        # The smallest folder that held both the runs folder and what moved with it: all below it is looked for at its
-        # new place alone, so that a copy never reads the project that it was copied from.
-        project = Path(os.path.commonpath([str(found.home), *map(os.path.normpath, moved)]))
-        found = replace(found, project=project)
-        return found if record.cwd is None else replace(found, cwd=found.find(cwd))
-
-    def find(self, path: Path) -> Path:
-        """Where an absolute path is now.
-
-        What lay in a project that was moved or copied is looked for there alone: a file that is missing in a copy is
-        never taken from the original.
-        """
-        roots = [root for root in (self.home, self.project) if root is not None]
-        return self._moved_path(path) if any(path.is_relative_to(root) for root in roots) else path
-
-    def _moved_path(self, path: Path) -> Path:
-        """Where a path is if it was moved with the runs folder."""
-        if self.home is None or self.base is None or self.home == self.base:
-            return path
-        return Path(os.path.normpath(self.base / os.path.relpath(path, self.home)))
-
-    def _is_beside(self, role: str, file: Path) -> bool:
-        """Whether a recorded file was moved or copied with the runs folder."""
-        if self.home is None or self.base is None or self.home == self.base or role in _COMPUTED:
-            return False
-        # All absolute paths share the root, which makes no two of them parts of one project.
-        if os.path.commonpath([self.home, file]) == file.anchor:  # nothing but the root in common
-            return False
-        moved = self._moved_path(file)  # the file itself where it is as far from the old lineage as from the new one
-        return moved != Path(os.path.normpath(file)) and os.path.exists(moved)  # noqa: PTH110 - Path.exists raises on long texts
-
-    def file(self, role: str, path: str) -> Path | None:
-        """Where a recorded file is now; None for an input that is no file."""
-        if role in _COMPUTED or path.startswith(BUILTIN):
-            return None
-        if role == "model" and not Path(path).is_absolute() and not (self.cwd / path).exists():
-            return None
-        return self.find(self.cwd / path)
-
-    def read_text(self, file: FileRecord) -> str | None:
-        """A small text file; None for anything else."""
-        place = self.file(file.role, file.path)
-        try:
-            if place is None or not place.is_file() or place.stat().st_size > _MAX_TEXT_BYTES:
-                return None
-            return place.read_bytes().decode()
-        except (OSError, UnicodeDecodeError):
-            return None
-
-    def text(self, text: str) -> str:
-        """A value of a plan: a path, or a callable in a file, as it is now; any other text unchanged."""
-        if not text.startswith("/"):
-            return text
-        callable_ = _CALLABLE.fullmatch(text)
-        if callable_ is not None:
-            return f"{self.find(Path(callable_['file']))}{callable_['name']}"
-        return str(self.find(Path(text)))
-
-    def values(self, value: Any) -> Any:
-        """The values of a plan's spec, with their paths as they are now."""
-        if isinstance(value, Mapping):
-            return {key: self.values(child) for key, child in value.items()}
-        if isinstance(value, list):
-            return [self.values(child) for child in value]
-        return self.text(value) if isinstance(value, str) else value
-
-
-def source_texts(files: Sequence[FileRecord], places: Places) -> dict[tuple[str, str], str]:
-    """The texts of small source files, by role and path: what a later change is compared with.
-
-    A file that is not what was recorded is left out: a plan may be older than the file.
-    """
-    found = [(file, places.read_text(file)) for file in files if file.role in _TEXT_ROLES]
-    texts = {(file.role, file.path): (text, file.sha256) for file, text in found if text is not None}
-    return {key: text for key, (text, sha256) in texts.items() if hash_bytes(text.encode()) == sha256}
 
 
 def restore_plan(record: RunRecord, places: Places, values: Mapping[str, Any] | None = None) -> Plan:
@@ -334,10 +222,6 @@ def _too_far(record: RunRecord, start: Start, newest: int) -> str:
 
 # Tool results of an earlier run, to play back in place of the tools.
 
-RECORDING = "tool_calls.jsonl"
-"""The file in a run's folder that `--record` writes."""
-REWARD_CALLS = "reward_calls.jsonl"
-"""The file in a run's folder with the calls that its reward terms made of tools: no trajectory holds them."""
 _PLAYED = "replay.txt"
 """The file in a run's folder that names what its tool calls are answered from."""
 

@@ -37,21 +37,9 @@ from rlf.plan.features import name_engines
 from rlf.reports.verdict import RunVerdict, VerdictKind, read_verdict, signal_so_far
 from rlf.runs.now import NowWriter
 from rlf.runs.opening import certificate_notice, check_room, power_notices
-from rlf.runs.place import check_runs_folder, open_lineage
+from rlf.runs.place import RECORDING, REWARD_CALLS, Places, check_runs_folder, open_lineage, source_texts
 from rlf.runs.plans import PlacedPlan, check_spec
 from rlf.runs.provenance import ReadFiles, code_patch, declared, hide_secrets, made_here, recorded_files
-from rlf.runs.restore import (
-    RECORDING,
-    REWARD_CALLS,
-    Places,
-    choose_start,
-    drop_checkpoints,
-    find_replay,
-    keep_replay,
-    kept_replay,
-    restore_plan,
-    source_texts,
-)
 from rlf.runs.sink import (
     Budget,
     BudgetSpent,
@@ -132,7 +120,11 @@ def start(
     """
     plan, run_id, cwd = placed.plan, new_run_id(), cwd or Path.cwd()
     folder = runs_folder.absolute() / run_id  # a tool in this process may change the current folder
-    played = None if replay is None else find_replay(replay, runs_folder)
+    played = None
+    if replay is not None:
+        from rlf.runs.restore import find_replay, keep_replay
+
+        played = find_replay(replay, runs_folder)
     # Of groups that are filtered out no trajectory is kept, so that a reproduction finds their calls there alone.
     is_filtered = plan.spec.train.dynamic_filtering is not None and Feature.RECORDED_CALLS not in plan.spec.engine.LACKS
     record = played is None and (record or is_filtered)
@@ -210,6 +202,7 @@ def resume(
         RlfError: there is no such run, it still runs, it is finished, or its checkpoints are damaged.
     """
     from rlf.runs.changes import accept, change_notices, find_changes, refuse_changes
+    from rlf.runs.restore import choose_start, kept_replay, restore_plan
 
     # The order is what a crash at any line relies on: all that may refuse comes first and writes nothing; then the
     # engine's files go back, which can be repeated; then the lineage goes back and becomes this process's, in one
@@ -346,6 +339,8 @@ def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunI
             recorder.flush()
             since = [alarm.since for alarm in stop.alarms if alarm.action is Action.ROLLBACK]
             if since:
+                from rlf.runs.restore import drop_checkpoints
+
                 drop_checkpoints(store, info.run_id, info.folder, from_step=min(since))
             raise HealthStop(stop.alarms, verdict) from stop
         verdict = _report_verdict(store, sink, info, status)

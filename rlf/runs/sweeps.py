@@ -32,10 +32,10 @@ from rlf.processes.child import describe_exit
 from rlf.processes.forking import die_with
 from rlf.runs.changes import accept, as_they_are, find_changes, refuse_changes
 from rlf.runs.members import INTERRUPTED, find_gpus, refuse_too_many, run_members
-from rlf.runs.place import check_runs_folder, open_lineage, open_reader
+from rlf.runs.place import Places, check_runs_folder, open_lineage, open_reader, source_texts
 from rlf.runs.plans import PlacedPlan, check_members
 from rlf.runs.provenance import code_patch, hide_secrets, made_here
-from rlf.runs.restore import Places, restore_plan, source_texts
+from rlf.runs.restore import restore_plan
 from rlf.runs.sink import RunOutcome, View
 from rlf.runs.start import Parent, resume, start
 from rlf.spec.overrides import Overrides

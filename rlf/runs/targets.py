@@ -24,9 +24,9 @@ from rlf.engines.engine import Engine, HostSettings, engine_of
 from rlf.lineage.records import Run, RunRecord
 from rlf.plan import Plan
 from rlf.runs.exports import ORIGIN, SavedModel, choose_model, trained_run
-from rlf.runs.place import open_reader
+from rlf.runs.place import Places, open_reader
 from rlf.runs.plans import CheckedSpec, check_spec
-from rlf.runs.restore import Places, check_changed, restore_plan
+from rlf.runs.restore import check_changed, restore_plan
 from rlf.spec import RunSpec
 from rlf.spec.engines import default_engine
 from rlf.spec.model_files import find_cut_weights, folder_on_disk, model_location

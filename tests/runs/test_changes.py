@@ -19,8 +19,7 @@ from rlf.lineage.records import FileRecord
 from rlf.plan import checks
 from rlf.reports.arms import Arm, DifferenceCause, arm_differences, read_arms
 from rlf.runs.changes import InputsChanged
-from rlf.runs.place import open_lineage
-from rlf.runs.restore import Places
+from rlf.runs.place import Places, open_lineage
 from rlf.runs.start import resume, run
 from rlf.types import Notice, RunStatus, StepFinished
 

@@ -18,10 +18,9 @@ from rlf.core.search_path import library_folders
 from rlf.environments.processes import ClassProcesses
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import FileRecord, FilesRead
-from rlf.runs.place import open_lineage
+from rlf.runs.place import Places, open_lineage
 from rlf.runs.plans import check_spec
 from rlf.runs.provenance import ReadFiles, packages
-from rlf.runs.restore import Places
 from rlf.runs.start import run
 from rlf.tools.python.processes import ProcessRuntime
 from rlf.types import StepFinished

@@ -10,8 +10,8 @@ from statistics import fmean, stdev
 
 from rlf.core.errors import RlfError
 from rlf.lineage.records import TRAIN, StoredTrajectory, TrajectoryFilter
-from rlf.runs.place import open_reader
-from rlf.runs.restore import Places, restore_plan
+from rlf.runs.place import Places, open_reader
+from rlf.runs.restore import restore_plan
 from rlf.spec.models import TrainSpec
 from rlf.training.counting import counts
 from rlf.training.evaluation import find_missing, mean_advantages

@@ -26,9 +26,8 @@ from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Prefix, Rollout
 from rlf.runs.changes import find_changes
 from rlf.runs.exports import trained_run
-from rlf.runs.place import open_reader
+from rlf.runs.place import Places, open_reader
 from rlf.runs.players import save_trajectories
-from rlf.runs.restore import Places
 from rlf.runs.targets import Target, open_target
 from rlf.training.harness import build_harness
 from rlf.types import Scored, Trajectory

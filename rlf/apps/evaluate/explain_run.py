@@ -17,8 +17,8 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, StoredTrajectory, TrajectorySummary
 from rlf.reports.sheets import Sheet, decimal, percent
 from rlf.reports.verdict import RunVerdict, VerdictKind, read_verdict
-from rlf.runs.place import open_reader
-from rlf.runs.restore import Places, restore_plan
+from rlf.runs.place import Places, open_reader
+from rlf.runs.restore import restore_plan
 from rlf.runs.sink import diagnosis_setting
 
 _MOST = 4000

@@ -23,10 +23,9 @@ from rlf.lineage.records import EVALUATION, FileRecord, ParentKind, RunRecord
 from rlf.lineage.run import begin_resume, start_run
 from rlf.lineage.store import Store
 from rlf.plan import plan_to_json
-from rlf.runs.place import check_runs_folder, open_lineage
+from rlf.runs.place import Places, check_runs_folder, open_lineage, source_texts
 from rlf.runs.players import EVALUATION_SECTION
 from rlf.runs.provenance import ReadFiles, code_patch, hide_secrets, made_here, recorded_files
-from rlf.runs.restore import Places, source_texts
 from rlf.runs.sink import BudgetSpent, open_budget
 from rlf.runs.start import recording_failure, run_owned
 from rlf.runs.targets import NO_TARGET

@@ -15,9 +15,9 @@ from rlf.lineage.records import SWEEP, ParentKind, RunRecord
 from rlf.plan import Plan
 from rlf.plan.compiler import hash_plan
 from rlf.runs.changes import as_they_are, find_changes, opened_before
-from rlf.runs.place import open_reader
+from rlf.runs.place import RECORDING, Places, open_reader
 from rlf.runs.plans import PlacedPlan, check_spec
-from rlf.runs.restore import RECORDING, Places, check_changed, choose_start, kept_checkpoints, restore_plan
+from rlf.runs.restore import check_changed, choose_start, kept_checkpoints, restore_plan
 from rlf.runs.sink import RunOutcome, View
 from rlf.runs.start import Parent, start
 from rlf.spec.engines import EngineSpec, Feature

@@ -52,8 +52,8 @@ def rescore(
 
 def _recorded_spec(run: str, runs_folder: Path) -> RunSpec:
     """The spec that a run was made with."""
-    from rlf.runs.place import open_reader
-    from rlf.runs.restore import Places, restore_plan, take_environment
+    from rlf.runs.place import Places, open_reader
+    from rlf.runs.restore import restore_plan, take_environment
 
     with open_reader(runs_folder) as reader:
         record = reader.get_run(run).record
