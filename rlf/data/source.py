@@ -16,7 +16,7 @@ from rlf.core.files import MIXTURE_SUFFIX
 from rlf.core.kinds import StrictModel
 from rlf.core.yaml_text import load_document
 from rlf.data.columns import cell
-from rlf.data.files import READERS, Row, fail, find_form, read_hub, read_values, shown_name
+from rlf.data.files import READERS, Row, fail, find_form, read_values, shown_name
 
 # Several datasets as one, by weights: a `.mix.yaml` file that lists them.
 #
@@ -135,6 +135,8 @@ def _iterate_rows(path: str, config: str | None, split: str, limit: int | None) 
         how = "Name a file in it." if file.is_dir() else (file.is_file() and find_form(file)) or "Convert it."
         message = f"this is not a data file; expected one that ends in {', '.join(READERS)}. {how}"
         raise fail(Place(shown), "", message)
+    from rlf.data.tables import read_hub
+
     return islice(read_hub(path, config, split), limit)
 
 

@@ -15,7 +15,8 @@ import pytest
 from rlf.core import SpecError
 from rlf.core.plain_json import NoJsonValue, json_value, read_json
 from rlf.data import load_tasks
-from rlf.data.files import read_hub, read_values
+from rlf.data.files import read_values
+from rlf.data.tables import read_hub
 
 
 def parquet(path: Path, table: pa.Table) -> str:

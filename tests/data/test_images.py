@@ -74,7 +74,7 @@ def test_a_hugging_face_dataset_gives_the_files_of_its_image_columns(tmp_path):
     row = {"prompt": "<image>?", "answer": "x", "images": [{"bytes": PNG, "path": None}], "one": {"bytes": PNG}}
     (tmp_path / "set").mkdir()
     datasets.Dataset.from_list([row], features=features).to_parquet(tmp_path / "set" / "train.parquet")
-    from rlf.data.files import read_hub
+    from rlf.data.tables import read_hub
 
     (read,) = read_hub(str(tmp_path / "set"), None, "train")
     assert read.values["images"][0]["bytes"] == PNG == read.values["one"]["bytes"]
