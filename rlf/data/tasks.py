@@ -7,14 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlf.core import Fault, Place, SpecError, hash_bytes, hash_json, nearest
 from rlf.core.plain_json import NoJsonValue, read_json
-from rlf.data.columns import ColumnTemplate, ColumnTemplateFault, cell, missing_column, tools_of_row
+from rlf.data.columns import cell, missing_column, tools_of_row
 from rlf.data.files import Row, fail, read_values, shown_name
 from rlf.data.source import read_rows
 from rlf.types import Message, Task
+
+if TYPE_CHECKING:
+    from rlf.data.templates import ColumnTemplate
 
 # From a row to the messages that the model is asked: system prompt, examples, the question.
 
@@ -65,6 +68,8 @@ def _make_template(
 ) -> ColumnTemplate | None:
     if source is None:
         return None
+    from rlf.data.templates import ColumnTemplate, ColumnTemplateFault
+
     try:
         template = ColumnTemplate(source)
     except ColumnTemplateFault as fault:

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 from rlf.core.callables import show_own_line
 from rlf.core.clocks import Deadline, Timers, clock
 from rlf.core.text import clean, describe
-from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, describe_difference, hash_state, plain_state
+from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
+from rlf.environments.states import describe_difference, hash_state, plain_state
 from rlf.tools.execution.detached import DetachedTasks
 from rlf.tools.results import ToolFailure, shorten, to_output, words_of
 from rlf.types import (

@@ -23,7 +23,8 @@ from rlf.core import RlfError, nearest
 from rlf.core.callables import is_async
 from rlf.core.plain_json import read_json
 from rlf.core.text import describe
-from rlf.environments.kind import Step, World, hash_state
+from rlf.environments.kind import Step, World
+from rlf.environments.states import hash_state
 from rlf.tools.execution.detached import CancelledItself
 from rlf.tools.python.description import describe_function
 from rlf.tools.python.parameters import ArgumentAdapter

@@ -24,7 +24,8 @@ from rlf.endpoints.spec import EndpointFailure, describe_credentials
 from rlf.endpoints.template import ABSENT, NOTHING, FilledValue, Template, TemplateFault
 from rlf.tools.encoding import BatchSpec, BodyFormat, Encoding, encode_pairs, multipart
 from rlf.tools.kind import CallContext, ToolRuntime
-from rlf.tools.results import NoSuchPart, ToolFailure, describe_part, inner_deadline_s, part_at, to_text, tool_failure
+from rlf.tools.parts import NoSuchPart, describe_part, part_at
+from rlf.tools.results import ToolFailure, inner_deadline_s, to_text, tool_failure
 from rlf.types import Image, Outcome, ToolOutput
 
 logger = logging.getLogger(__name__)

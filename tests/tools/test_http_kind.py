@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.kind import CallContext
 from rlf.tools.mcp.server import expand
-from rlf.tools.results import NoSuchPart, ToolFailure, part_at
+from rlf.tools.parts import NoSuchPart, part_at
+from rlf.tools.results import ToolFailure
 from rlf.types import Image, Outcome, ToolCall, ToolResult
 from tests.endpoints.servers import Handler, Seen, answer, closed_port, raw_keeping, serving
 

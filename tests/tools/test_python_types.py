@@ -21,7 +21,7 @@ from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.kinds.python import PythonTool
 from rlf.tools.python.parameters import adapt
 from rlf.tools.results import ToolFailure
-from rlf.tools.validate import sample_arguments
+from rlf.tools.samples import sample_arguments
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolResult
 
 FOLDER = Path(__file__).parent

@@ -24,7 +24,7 @@ from rlf.core.files import write_whole
 from rlf.core.leaks import SearchedText
 from rlf.core.meter import COST, Meter
 from rlf.core.readings import compile_schema
-from rlf.data.columns import ColumnTemplate, ColumnTemplateFault
+from rlf.data.templates import ColumnTemplate, ColumnTemplateFault
 from rlf.endpoints.openai import Completion, NoAnswer, json_schema_format
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec

@@ -22,7 +22,7 @@ from rlf.core.plain_json import Jsonable
 from rlf.environments import EnvSpec
 from rlf.environments.playing import follow, open_bench
 from rlf.spec.nodes import show, wrong_value_words
-from rlf.tools.validate import sample_arguments
+from rlf.tools.samples import sample_arguments
 from rlf.types import Message, Task, ToolCall
 
 _LIFECYCLE: Mapping[str, Sequence[str]] = {

@@ -17,7 +17,8 @@ from rlf.core.callables import about_to_run
 from rlf.core.identity import hash_json
 from rlf.core.kinds import WebAddress
 from rlf.core.text import clean_value
-from rlf.environments.kind import EnvSpec, MakeWorld, Step, World, fill
+from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
+from rlf.environments.states import fill
 from rlf.tools.results import ToolFailure, to_text
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolOutput
 

@@ -199,7 +199,7 @@ def _show_facts(tool: ToolDeclaration) -> Table:
 def _run_call(tools: Sequence[ToolDeclaration], name: str, text: str, *, as_json: bool) -> None:
     """Runs one call and prints what the model would read."""
     from rlf.apps.tools.trials import call_as_model
-    from rlf.tools.validate import sample_arguments
+    from rlf.tools.samples import sample_arguments
 
     named = [tool for tool in tools if tool.name == name]
     if len(named) > 1:

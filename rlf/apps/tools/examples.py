@@ -14,7 +14,8 @@ from rlf.core.readings import Readings
 from rlf.tools.declaration import Expectation, ToolDeclaration, ToolTest
 from rlf.tools.execution.executor import Executor
 from rlf.tools.results import shorten
-from rlf.tools.validate import OutputCheck, closed, sample_arguments
+from rlf.tools.samples import sample_arguments
+from rlf.tools.validate import OutputCheck, closed
 from rlf.types import Outcome, ToolCall, ToolInvoker, ToolOutput, ToolResult
 
 _BUG = re.compile(r"error: (Type|Attribute|Name|UnboundLocal|Import|ModuleNotFound|NotImplemented)Error\b")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlf.environments.playing import Action, Policy, Scene
-from rlf.tools.validate import ArgumentCheck, sample_arguments
+from rlf.tools.samples import sample_arguments
+from rlf.tools.validate import ArgumentCheck
 from rlf.types import ToolCall, ToolDescription
 
 _ROUNDS = 6

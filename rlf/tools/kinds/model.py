@@ -19,7 +19,8 @@ from rlf.endpoints.template import Template, TemplateText, unknown_names
 from rlf.tools.agent_text import DeclaredPrompt, shown_answer
 from rlf.tools.declaration import Schema
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
-from rlf.tools.results import NoSuchPart, ToolFailure, inner_deadline_s, part_at, to_text, tool_failure
+from rlf.tools.parts import NoSuchPart, part_at
+from rlf.tools.results import ToolFailure, inner_deadline_s, to_text, tool_failure
 from rlf.types import Outcome, ToolOutput
 
 if TYPE_CHECKING:
