@@ -10,8 +10,8 @@ from rlf.cli.arguments import split_arguments
 from rlf.plan import compile as compile_plan
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import load_spec
+from rlf.spec.axes import members_of
 from rlf.spec.inputs import look
-from rlf.spec.overrides import members_of
 from rlf.spec.reader import forget_env_files
 
 GUIDE = Path(__file__).parents[1] / "docs/guides/specs.md"

@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rlf.chat.known import _read_object, read_chat_template
 from rlf.core import RlfError
 
 if TYPE_CHECKING:
@@ -31,18 +32,6 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
     if not (folder / "tokenizer.json").is_file():
         return None
     return cast("PreTrainedTokenizerBase", _Tokenizer(folder))
-
-
-def read_chat_template(folder: Path) -> str | None:
-    """The template that renders conversations with tools, as transformers would find it. Raises ValueError."""
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text(encoding="utf-8")
-    template = _read_object(folder / "tokenizer_config.json").get("chat_template")
-    if isinstance(template, list):
-        named = {entry.get("name"): entry.get("template") for entry in template}
-        template = named.get("tool_use") or named.get("default")
-    return template if isinstance(template, str) else None
 
 
 class _Tokenizer:
@@ -145,9 +134,3 @@ def _compile_template(template: str) -> Template:
 
 def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, **options)
-
-
-def _read_object(file: Path) -> dict[str, Any]:
-    """A file's object; nothing where there is no such file. Raises ValueError for what is no JSON."""
-    values = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return values if isinstance(values, dict) else {}

@@ -18,6 +18,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from rlf.cli.live import cost_parts, header_lines
 from rlf.cli.output import Parts
 from rlf.reports.progress import Progress
 from rlf.reports.sheets import count, decimal, duration, label_grid, percent, percent_range, sparkline, visible
@@ -26,7 +27,6 @@ from rlf.types.events import EvaluationFinished, RunEvent
 
 if TYPE_CHECKING:
     from rlf.runs.sink import RunInfo
-from rlf.cli.live import cost_parts, header_lines
 
 _LABEL_WIDTH = 9
 

@@ -37,7 +37,7 @@ def check_command(
     """
     from rlf.python.specs import Check, CheckedMember
     from rlf.runs.plans import check_members, suggest_sweep
-    from rlf.spec.overrides import members_of
+    from rlf.spec.axes import members_of
 
     files, overrides = split_arguments(arguments)
     many = multirun or sweep is not None

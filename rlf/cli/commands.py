@@ -66,7 +66,7 @@ _HOMES: dict[str, str] = {
     "run": "cli.run:run_command",
     "climb": "apps.climb.command:climb_command",
     "prompt": "apps.prompt.command:prompt",
-    "resume": "cli.run:resume_command",
+    "resume": "cli.resume:resume_command",
     "trace": "cli.compare:trace",
     "why": "apps.evaluate.command:why",
     "web": "apps.web.command:web",

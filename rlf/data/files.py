@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 from rlf.core import Fault, Place, SpecError
 from rlf.core.files import DATA_SUFFIXES
-from rlf.core.mistakes import explain, not_utf8
 from rlf.core.plain_json import HoldsBytes, NoJsonValue, json_value, parse_json
 
 # A row of a dataset with its place, and how faults of data are reported.
@@ -51,6 +50,12 @@ def read_values(row: Row, images: str | None = None) -> Row:
 def fail(place: Place, path: str, message: str) -> SpecError:
     """The error for one fault of a dataset."""
     return SpecError([Fault(place, path, message)])
+
+
+def _not_utf8(place: Place, content: bytes) -> SpecError:
+    from rlf.core.mistakes import not_utf8
+
+    return fail(place, "", not_utf8(content, "A data file"))
 
 
 def shown_name(path: str) -> str:
@@ -107,11 +112,13 @@ def read_csv(path: Path, shown: str) -> Iterator[Row]:
     except csv.Error as error:
         raise fail(Place(shown, line + 1, 1), "", f"not CSV: {error}. Check the quotes around here.") from error
     except UnicodeDecodeError as error:
-        raise fail(Place(shown), "", not_utf8(path.read_bytes(), "A data file")) from error
+        raise _not_utf8(Place(shown), path.read_bytes()) from error
 
 
 def find_form(path: Path) -> str | None:
     """The sentence about a file in another form than its suffix says; None where that is not seen."""
+    from rlf.core.mistakes import explain
+
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         start = file.read(4096)
     found = explain("data", f"{path.suffix} {start}", stem=path.stem, name=path.name, suffix=path.suffix)
@@ -131,7 +138,7 @@ def _parse_json(text: bytes, place: Place) -> tuple[Any, Counter[str]]:
     try:
         return parse_json(text.decode().removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
-        raise fail(place, "", not_utf8(text, "A data file")) from error
+        raise _not_utf8(place, text) from error
     except json.JSONDecodeError as error:
         where = Place(place.file, (place.line or 1) + error.lineno - 1, error.colno)
         raise fail(where, "", f"not JSON: {error.msg[0].lower()}{error.msg[1:]}. Correct this line.") from error

@@ -20,8 +20,8 @@ from rlf.lineage.blobs import is_whole, present
 from rlf.lineage.chain import EXPORT, LinkKind, append_link, digest_placed
 from rlf.lineage.lease import Lease, forget_lock
 from rlf.lineage.records import IMPORTING, INTERRUPTED, REMOVING, Export
+from rlf.lineage.resumed import check_stopped
 from rlf.lineage.rows import PayloadReader
-from rlf.lineage.run import check_stopped
 from rlf.lineage.store import Store
 from rlf.lineage.upkeep import cut_imports, find_fault, joined_texts, may_be_damaged, read_named
 

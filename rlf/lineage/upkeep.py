@@ -36,8 +36,8 @@ from rlf.lineage.blobs import decompress
 from rlf.lineage.chain import LinkKind, append_link
 from rlf.lineage.lease import has_owner
 from rlf.lineage.records import HIDDEN, IMPORTING, TRAIN
+from rlf.lineage.resumed import check_stopped
 from rlf.lineage.rows import decode_payload, inner_blobs
-from rlf.lineage.run import check_stopped
 from rlf.lineage.store import Store
 from rlf.types import FailureClass, Outcome, RunStatus, ScoreState, StopReason
 

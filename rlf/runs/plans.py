@@ -15,10 +15,11 @@ from rlf.plan.compiler import compile as compile_plan
 from rlf.plan.overlap import find_test_rows
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import LoadedSpec, load_spec
+from rlf.spec.axes import alternatives
 from rlf.spec.inputs import Datasets, look
 from rlf.spec.load import PartlyWrong, change_spec
 from rlf.spec.model_files import folder_on_disk
-from rlf.spec.overrides import Overrides, alternatives
+from rlf.spec.overrides import Overrides
 from rlf.types.events import Notice
 
 

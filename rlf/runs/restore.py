@@ -24,7 +24,7 @@ from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.spec import InputFile
 from rlf.spec.nodes import OVERRIDE, KeyPath, dotted
 from rlf.spec.reader import forget_env_files, take_env_file
-from rlf.tools.execution.cache import AnsweredCall, Tape, arguments_text, read_tape, read_taped_calls
+from rlf.tools.execution.tape import AnsweredCall, Tape, arguments_text, read_tape, read_taped_calls
 from rlf.types import Outcome, ToolResult
 
 

@@ -15,6 +15,7 @@ from contextlib import chdir, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlf.algo.health import Action
 from rlf.core import process as stops
@@ -28,8 +29,9 @@ from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import Cost, FileRecord, ParentKind, RunRecord
+from rlf.lineage.resumed import begin_resume, refuse_running
 from rlf.lineage.rows import encode_whole
-from rlf.lineage.run import Heartbeat, begin_resume, refuse_running, start_run
+from rlf.lineage.run import Heartbeat, start_run
 from rlf.lineage.store import Store
 from rlf.lineage.values import training_scores
 from rlf.plan import Plan, plan_to_json
@@ -53,10 +55,12 @@ from rlf.runs.sink import (
     open_budget,
 )
 from rlf.spec.engines import Feature
-from rlf.tools.execution.cache import Tape
 from rlf.trackers import TrackedRun
 from rlf.training.harness import Traffic
 from rlf.types.events import CheckpointSaved, Notice, RunFinished, RunStatus
+
+if TYPE_CHECKING:
+    from rlf.tools.execution.tape import Tape
 
 
 @dataclass(frozen=True, slots=True)

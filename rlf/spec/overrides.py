@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 
-from rlf.core import Fault, Place, RlfError, SpecError, nearest
+from rlf.core import Fault, Place, nearest
 from rlf.core.text import clean, find_half
 from rlf.spec.aliases import Move, aliased, take_aliases
-from rlf.spec.layers import ITEM_LISTS, absolute
-from rlf.spec.nodes import OVERRIDE, Key, KeyPath, Node, deepest_node, dotted, merge, plain, show, unknown
-from rlf.spec.reader import read_file, read_override
+from rlf.spec.layers import ITEM_LISTS
+from rlf.spec.nodes import OVERRIDE, Key, KeyPath, Node, deepest_node, dotted, merge, plain, show
+from rlf.spec.reader import read_override
 
 # The path ends at the first `=`, since values may hold more of them; DOTALL, since values may have line breaks.
 _FORM = re.compile(r"(?P<sign>[+~]?)(?P<path>[^=]*)(?:=(?P<value>.*))?", re.DOTALL)
@@ -190,117 +188,4 @@ def _parse_index(name: str, node: Node, done: KeyPath) -> int:
     return int(name)
 
 
-# Sweeps: the overrides of each member, from values with commas on a command line or from a file with grid and sets.
-
-MAX_MEMBERS = 1000
 Overrides = tuple[str, ...]
-
-_OPENING, _CLOSING, _QUOTES = "[{(", "]})", "'\""
-
-
-def members_of(overrides: Sequence[str], file: Path | None, *, commas: bool) -> tuple[list[str], list[Overrides]]:
-    """Overrides that all members of a sweep share, and those of each; the last axis varies fastest.
-
-    Args:
-        overrides: `key=value`, and where `commas` is true `key=a,b` for one member each.
-        file: YAML with `grid` (key: list of values), `sets` (list of mappings), or both.
-
-    Raises:
-        SpecError: the file is no such file.
-        RlfError: there is nothing to sweep over, or too much.
-    """
-    choices = [alternatives(text) if commas else [text] for text in overrides]
-    fixed = [texts[0] for texts in choices if len(texts) == 1]
-    axes: list[list[Overrides]] = [[(text,) for text in texts] for texts in choices if len(texts) > 1]
-    if file is not None:
-        axes = [*_read_axes(file), *axes]
-    if not axes:
-        from rlf.core.mistakes import in_our_words
-
-        for text in overrides:
-            if commas and (meant := in_our_words("sweep", text)) != text:
-                raise RlfError(f"got -m {text}, which is one value. Values have commas between them. Write -m {meant}.")
-        raise RlfError("got -m and no value with a comma; there is nothing to sweep over. Write e.g. -m seed=0,1,2.")
-    num_members = 1
-    for axis in axes:
-        num_members *= len(axis)
-    if num_members > MAX_MEMBERS:
-        raise RlfError(f"the sweep has {num_members} members; at most {MAX_MEMBERS} are allowed. Remove some values.")
-    return fixed, [tuple(text for part in parts for text in part) for parts in product(*axes)]
-
-
-def alternatives(override: str) -> list[str]:
-    """`key=a` and `key=b` for `key=a,b`; commas in brackets and quotes are part of a value."""
-    key, equals, value = override.partition("=")
-    return [f"{key}={text}" for text in _split_values(value)] if equals else [override]
-
-
-def _split_values(value: str) -> list[str]:
-    parts, depth, quote = [""], 0, ""
-    for character in value:
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in _QUOTES and not parts[-1].strip():
-            quote = character
-        else:
-            depth += (character in _OPENING) - (character in _CLOSING)
-        if character == "," and depth <= 0 and not quote:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts] if len(parts) > 1 else parts
-
-
-def _read_axes(file: Path) -> list[list[Overrides]]:
-    """A file's axes: its sets as one, then each key of its grid."""
-    faults: list[Fault] = []
-    found = read_file(absolute(file, Path.cwd()), None, faults)
-    root = found[0] if found is not None else None
-    axes: list[list[Overrides]] = []
-    for key, child in (root.mapping if root is not None else {}).items():
-        if key == "sets":
-            axes.insert(0, _read_sets(child, faults))
-        elif key == "grid":
-            axes += _read_grid(child, faults)
-        else:
-            message = unknown(key, ["grid", "sets"])
-            if child.items:
-                message = f"got a list of values outside `grid`. Write `grid: {{{key}: [...]}}`."
-            faults.append(child.fault(message, at_key=True))
-    if root is not None and not root.mapping:
-        faults.append(
-            root.fault("the sweep is empty; expected `grid`, `sets` or both. Write e.g. `grid: {seed: [0]}`.")
-        )
-    if faults:
-        raise SpecError(faults)
-    return axes
-
-
-def _read_sets(node: Node, faults: list[Fault]) -> list[Overrides]:
-    wrong = [node] if not node.items else [item for item in node.items if not item.mapping]
-    for item in wrong:
-        message = f"got {show(plain(item))}; expected a list of mappings of overrides. "
-        faults.append(item.fault(f"{message}Write e.g. `sets: [{{train.algorithm: rloo, seed: 1}}]`."))
-    return [tuple(_to_overrides(item.mapping.items())) for item in node.items if item.mapping]
-
-
-def _read_grid(node: Node, faults: list[Fault]) -> list[list[Overrides]]:
-    if not node.mapping:
-        message = f"got {show(plain(node))}; expected a mapping of keys to lists of values. "
-        faults.append(node.fault(f"{message}Write e.g. `grid: {{seed: [0, 1]}}`."))
-    for key, values in node.mapping.items():
-        if not values.items:
-            message = f"got {show(plain(values))}; expected a list of values. Write e.g. `{key}: [...]`."
-            faults.append(values.fault(message))
-    return [[tuple(_to_overrides([(key, item)])) for item in values.items] for key, values in node.mapping.items()]
-
-
-def _to_overrides(values: Iterable[tuple[str, Node]]) -> list[str]:
-    return [f"{key}={_to_yaml(plain(value))}" for key, value in values]
-
-
-def _to_yaml(value: object) -> str:
-    """A value as the YAML of an override: plain where text stays what it is, else JSON, which YAML takes."""
-    simple = isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum() and value[:1].isalpha()
-    is_word = simple and str(value).lower() not in ("true", "false", "null")
-    return str(value) if is_word else json.dumps(value, ensure_ascii=False)

@@ -21,7 +21,6 @@ from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import ChatPolicy, RolloutLimits
-from rlf.tools.execution.cache import Tape
 from rlf.tools.execution.executor import Executor
 from rlf.tools.kind import Faults
 from rlf.types.events import Notice
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from rlf.rollout.by_text import TextPlayer
     from rlf.rollout.collect import Player
     from rlf.spec.models import RunSpec
+    from rlf.tools.execution.tape import Tape
     from rlf.training.batch import Batch
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from rlf.lineage.blobs import MIN_BYTES, Blobs, compress, decompress
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.resumed import begin_resume
+from rlf.lineage.run import start_run
 from rlf.types import CallRecord, EvaluationFinished, StepFinished
 
 from .builders import run_record, scored, step

@@ -9,7 +9,8 @@ from rlf.core import RlfError
 from rlf.lineage import tables
 from rlf.lineage.lease import describe_owner
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.resumed import begin_resume
+from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
 from rlf.reports.overview import elapsed_s
 from rlf.runs import now as tail

@@ -15,7 +15,8 @@ from rlf.lineage.lease import LEASE_S, LeaseLost
 from rlf.lineage.marks import remove_run
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.run import Heartbeat, begin_resume, start_run
+from rlf.lineage.resumed import begin_resume
+from rlf.lineage.run import Heartbeat, start_run
 from rlf.lineage.store import open_store
 from rlf.types import RunFinished, RunStatus
 

@@ -11,7 +11,8 @@ from rlf.apps.share.archive import copy_run
 from rlf.lineage.marks import add_note, add_tags, find_damage, remove_run
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.resumed import begin_resume
+from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
 from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, thin
 from rlf.types import EvaluationFinished, RunFinished, RunStatus

@@ -8,7 +8,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.lineage.reader import Reader
-from rlf.lineage.run import begin_resume
+from rlf.lineage.resumed import begin_resume
 from rlf.lineage.store import open_store
 from rlf.types import RunStatus
 

@@ -12,8 +12,9 @@ from rlf.core import RlfError
 from rlf.lineage import tables
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
+from rlf.lineage.resumed import begin_resume
 from rlf.lineage.rows import encode_whole
-from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.run import start_run
 from rlf.types import CheckpointSaved, EvaluationFinished, Notice, RunFinished, RunStatus, StepFinished
 
 from .builders import run_record, scored, step

@@ -29,7 +29,8 @@ from rlf.lineage.records import (
     StepTotals,
     TrainingStep,
 )
-from rlf.lineage.run import accept_changes, start_run
+from rlf.lineage.resumed import accept_changes
+from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
 from rlf.reports.arms import Arm, ArmMember, DifferenceCause, arm_differences, named_by_difference, read_arms
 from rlf.reports.comparison import compare_arms, flip_matrix, read_examples

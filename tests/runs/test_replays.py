@@ -12,7 +12,7 @@ from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
 from rlf.runs.restore import find_replay
-from rlf.tools.execution.cache import AnsweredCall, ReplayMiss, TapeWriter, arguments_text
+from rlf.tools.execution.tape import AnsweredCall, ReplayMiss, TapeWriter, arguments_text
 from rlf.types import Image, Outcome, StepFinished, ToolCall, ToolResult
 from rlf.types.trajectory import CallRecord
 from tests.lineage.builders import run_record, scored

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlf.core import RlfError, SpecError
-from rlf.spec.overrides import alternatives, members_of
+from rlf.spec.axes import alternatives, members_of
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.tools import Executor
-from rlf.tools.execution.cache import AnsweredCall, ReplayMiss, read_tape
+from rlf.tools.execution.tape import AnsweredCall, ReplayMiss, read_tape
 from rlf.types import ToolCall, ToolResult
 
 

@@ -20,7 +20,8 @@ from rlf.endpoints.spec import EndpointSpec
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import EVALUATION, FileRecord, ParentKind, RunRecord
-from rlf.lineage.run import begin_resume, start_run
+from rlf.lineage.resumed import begin_resume
+from rlf.lineage.run import start_run
 from rlf.lineage.store import Store
 from rlf.plan import plan_to_json
 from rlf.runs.place import Places, check_runs_folder, open_lineage, source_texts

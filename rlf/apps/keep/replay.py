@@ -13,8 +13,8 @@ from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
 from rlf.rollout.rollout import Rollout
 from rlf.rollout.scripted import end_sample
-from rlf.tools.execution.cache import AnsweredCall, Tape, arguments_text
 from rlf.tools.execution.executor import Executor
+from rlf.tools.execution.tape import AnsweredCall, Tape, arguments_text
 from rlf.training.harness import Traffic, build_harness
 from rlf.types import Outcome, Trajectory
 from rlf.types.policy import Sample, SampleRequest

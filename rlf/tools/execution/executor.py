@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rlf.core import RlfError, nearest
 from rlf.core.clocks import begin_wait, end_wait
@@ -23,23 +23,23 @@ from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
 from rlf.core.text import clean
 from rlf.tools.declaration import CacheScope, Coercion, ToolDeclaration
-from rlf.tools.execution.cache import (
-    AnsweredCall,
-    CacheKey,
-    DiskCache,
-    RunCache,
-    Tape,
-    TapeWriter,
-    arguments_text,
-    canonical_arguments,
-)
+from rlf.tools.execution.cache import CacheKey, DiskCache, RunCache, canonical_arguments
 from rlf.tools.execution.gate import ConcurrencyGate, LoopMonitor, affordable_calls
 from rlf.tools.execution.open_tool import Course, OpenTool, Surroundings, refused_call
 from rlf.tools.kind import CallOrigin, LimitScope
 from rlf.tools.results import MAX_NAME_CHARS, CountTokens, shorten
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
 
+if TYPE_CHECKING:
+    from rlf.tools.execution.tape import AnsweredCall, Tape, TapeWriter
+
 logger = logging.getLogger(__name__)
+
+
+def _open_tape(file: Path) -> TapeWriter:
+    from rlf.tools.execution.tape import TapeWriter
+
+    return TapeWriter(file)
 
 
 class Executor:
@@ -139,7 +139,7 @@ class Executor:
             # Left in the other order: tools first, whose last calls may still be kept on disk and taped.
             stack.push_async_callback(self._disk.close)
             if self._record is not None and self._replay is None:
-                self._tape = TapeWriter(self._record)
+                self._tape = _open_tape(self._record)
                 stack.callback(self._tape.close)
             self._around = replace(self._around, gate=self._shared_gate())
             for declaration in here:
@@ -230,12 +230,14 @@ class Executor:
         return result
 
     def _identify_call(self, call: ToolCall, trajectory_id: str) -> AnsweredCall:
+        from rlf.tools.execution.tape import AnsweredCall, arguments_text
+
         return AnsweredCall(trajectory_id, call.name, self._around.redact(arguments_text(call.arguments)))
 
     def record_for_reward(self, call: ToolCall, trajectory_id: str, result: ToolResult) -> None:
         """Records the call of a reward term."""
         if self._record_rewards is not None:
-            self._reward_tape = self._reward_tape or TapeWriter(self._record_rewards)
+            self._reward_tape = self._reward_tape or _open_tape(self._record_rewards)
             self._reward_tape.add(self._identify_call(call, trajectory_id), result)
 
     async def end_trajectory(self, trajectory_id: str) -> None:

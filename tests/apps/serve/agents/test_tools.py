@@ -23,8 +23,8 @@ from rlf.rollout.rollout import NOT_RUN, Rollout, RolloutLimits
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.spec.agent import AgentSpec
 from rlf.tools.declaration import ToolDeclaration
-from rlf.tools.execution.cache import ReplayMiss, Tape
 from rlf.tools.execution.executor import Executor
+from rlf.tools.execution.tape import ReplayMiss, Tape
 from rlf.types import CallRecord, StopReason, ToolCall, Trajectory, Turn
 from rlf.types.policy import Sampling
 
