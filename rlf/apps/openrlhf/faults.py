@@ -20,7 +20,6 @@ from rlf.spec.load import SpecCheck, reads
 from rlf.spec.nodes import KeyPath
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import LimitScope
-from rlf.tools.kinds.agent import AgentTool
 
 ATTENTIONS = ["flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention", "sdpa", "eager"]
 """Implementations that transformers 5.15 knows by name."""
@@ -389,7 +388,7 @@ def _shared_tools_are_the_runs_own(loaded: LoadedSpec) -> Iterator[Fault]:
 
 def _find_shared(tool: ToolDeclaration, path: KeyPath) -> Iterator[KeyPath]:
     """Where tools of an agent, and of agents in it, have `scope: job`."""
-    for index, inner in enumerate(tool.target.tools if isinstance(tool.target, AgentTool) else ()):
+    for index, inner in enumerate(getattr(tool.target, "tools", ())):
         below: KeyPath = (*path, "target", "tools", index)
         if inner.limits.scope is LimitScope.JOB:
             yield (*below, "limits", "scope")
