@@ -18,6 +18,7 @@ from rlf.apps.build.kind import BuildPart, BuildShape, shares_of
 from rlf.apps.build.plays import SandboxPlays, source_of
 from rlf.apps.build.probe import check_arguments, check_code, check_distractor, check_tool, check_ways
 from rlf.apps.build.review import review_task
+from rlf.apps.build.source import call_text, returned_value, run_call
 from rlf.apps.build.task import (
     REFERENCE,
     BuildTask,
@@ -36,7 +37,6 @@ from rlf.core.readings import compile_schema
 from rlf.rewards.normalization import normalize
 from rlf.rewards.values import Finding, ValueKey, text_keys, value_key
 from rlf.sandbox import Execution, RemoteSandbox, Sandbox, SandboxOutcome, SandboxSpec
-from rlf.tools.kinds.source import call_text, returned_value, run_call
 from rlf.tools.results import to_text
 
 

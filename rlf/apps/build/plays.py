@@ -11,11 +11,11 @@ from typing import Any
 
 from rlf.apps.build import frozen
 from rlf.apps.build.calls import Call, KnownTool, Play, TriedCall, show_call
+from rlf.apps.build.source import returned_value, run_call
 from rlf.apps.build.task import BuildTask, ProofFailure
 from rlf.core import RunError
 from rlf.core.yaml_text import load_document
 from rlf.sandbox import RemoteSandbox, Sandbox, SandboxLimits, SandboxOutcome
-from rlf.tools.kinds.source import returned_value, run_call
 from rlf.tools.results import to_text
 
 _CALLS_IN_TIME = 100

@@ -94,8 +94,8 @@ class AgentTool(ToolKind):
 
     async def open(self, limits: Limits) -> ToolRuntime:
         """Looks whether any of the endpoints answers, and opens the model's tools."""
+        from rlf.apps.models.loop import AgentRuntime
         from rlf.endpoints.pool import open_pool
-        from rlf.tools.agent import AgentRuntime
 
         runtime = AgentRuntime(
             await open_pool(self.endpoints),
