@@ -65,6 +65,20 @@ for names in sys.argv[1:]:
         Path("away", app).rename(Path("rlf/apps", app))
 """
 
+_COUNTED = """
+import sys
+from pathlib import Path
+from rlf.cli.start import main
+
+try:
+    main()
+finally:
+    modules = [module for name, module in sys.modules.items() if name.split(".")[0] == "rlf"]
+    files = {file for module in modules if (file := getattr(module, "__file__", None))}
+    print(len(files), sum(len(Path(file).read_text().splitlines()) for file in files))
+"""
+"""A command, and how many modules and lines of rlf it has loaded."""
+
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -103,16 +117,21 @@ def test_without_some_apps_all_else_loads_and_the_help_lacks_their_commands(
     assert set(shown) == {name.split()[0] for name in homes}
 
 
-def test_a_spec_is_checked_and_trained_without_any_app(copy: Path, looks: str, tmp_path: Path) -> None:
+def test_a_spec_is_checked_and_trained_without_any_app_and_within_its_budget_of_modules_and_lines(
+    copy: Path, looks: str, tmp_path: Path
+) -> None:
     spec, runs = str(Path(__file__).parents[1] / "specs" / "search.yaml"), str(tmp_path / "runs")
     away = (copy / "rlf" / "apps").rename(copy / "apps")
     try:
         checked = _run(copy, "-m", "rlf", "check", spec)
-        trained = _run(copy, "-m", "rlf", "run", spec, "train.steps=1", "eval.limit=2", "--runs", runs)
+        trained = _run(copy, "-c", _COUNTED, "run", spec, "train.steps=1", "eval.limit=2", "--runs", runs)
     finally:
         away.rename(copy / "rlf" / "apps")
     assert "ok: search" in checked.stdout, checked.stderr
     assert trained.returncode == 0, trained.stderr
+    num_modules, num_lines = map(int, trained.stdout.splitlines()[-1].split())
+    assert num_modules <= 205
+    assert num_lines <= 40_000
 
 
 def test_the_core_imports_no_app() -> None:
