@@ -19,7 +19,7 @@ def no_hub(monkeypatch):
     def refuse(*_args, **_options):
         raise AssertionError("the Hub is asked")
 
-    monkeypatch.setattr("rlf.data.source.read_hub", refuse)
+    monkeypatch.setattr("rlf.data.tables.read_hub", refuse)
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_no_mutation_of_a_spec_gives_a_traceback(project, monkeypatch: pytest.Mo
     read_bytes = reader._read_bytes
     monkeypatch.setattr(reader, "CoreLoader", yaml_text._DocumentLoader)  # the same nodes, ten times as fast
     monkeypatch.setattr(reader, "_read_bytes", lambda path, named_by: texts.get(path) or read_bytes(path, named_by))
-    monkeypatch.setattr("rlf.data.source.read_hub", _no_hub)
+    monkeypatch.setattr("rlf.data.tables.read_hub", _no_hub)
     monkeypatch.setattr("rlf.spec.inputs.check_budget", lambda loaded, tasks: ([], None))
     run, read, rng = project(), Datasets(), random.Random(21)
     texts: dict[Path, bytes] = {}
