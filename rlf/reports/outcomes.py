@@ -8,18 +8,34 @@ spared. Where questions belong to clusters, both count these.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rlf.lineage.records import EVALUATION, TrajectorySummary
 from rlf.reports.arms import Arm, ArmMember, shared_step
-from rlf.reports.paired import Evidence, PairedFinding, crossed_evidence, judge, paired_evidence
-from rlf.reports.statistics import Estimate, Interval, area_under, find_spread, mean_share, share_interval
+from rlf.reports.paired import Evidence, PairedFinding, judge, paired_evidence
+from rlf.reports.statistics import (
+    Estimate,
+    Interval,
+    Spread,
+    area_under,
+    find_edge,
+    find_spread,
+    mean_share,
+    share_interval,
+    student_quantile,
+    welch_error,
+)
 from rlf.reports.success import first_samples, success_by_task
 from rlf.types.events import RunStatus
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _TAIL = 0.1
 """Share of a run's steps, the last ones, that a metric's figure is the mean of."""
@@ -335,3 +351,56 @@ def _find_flips(left: ArmMember, right: ArmMember, mode: str, step: int | None) 
     shared = [task for task in sides[0] if task in sides[1]]
     flips = [Flip(task, sides[0][task], sides[1][task]) for task in shared]
     return [flip for flip in flips if flip.left.success != flip.right.success]
+
+
+Runs = Sequence[Mapping[str, float]]
+"""The runs of a side: of each the success by question, the same questions in all runs of both sides."""
+
+
+def crossed_evidence(left: Runs, right: Runs, cluster_by_task: Mapping[str, str]) -> Evidence | None:
+    """Of sides of several runs: what other seeds and other questions would have given, in one interval.
+
+    Each run answers every question, so that seeds and questions are crossed. The variance of a difference of means is
+    that between the runs of a side, `a`, and that between the questions' differences, `b` (in clusters by these), less
+    what both hold of single answers, `c`, Cameron, Gelbach and Miller 2011. The interval is the difference ±
+    sqrt(t(runs)² max(0, a - w c) + t(questions)² b), after Graybill and Wang 1980, with Welch's degrees of freedom for
+    the runs: one degree for both parts would trust two or three runs too far. So would w = 1 where `a` is small by
+    chance: w = max(1/2, 1 - 2 / degrees) holds 95 % whatever varies (`benchmarks/claims.py`).
+
+    Returns:
+        None where a side is one run, nothing varies between the runs of a side, or there is one question.
+    """
+    import numpy as np
+
+    tasks = sorted(left[0])
+    sides = [np.array([[run[task] for task in tasks] for run in runs]) for runs in (left, right)]
+    means = [side.mean(1) for side in sides]
+    between_runs = welch_error(means[0].tolist(), means[1].tolist(), cautious=True)
+    if between_runs is None or len(tasks) < 2:
+        return None
+    change = sides[1].mean(0) - sides[0].mean(0)
+    spread = find_spread(dict(zip(tasks, change.tolist(), strict=True)), cluster_by_task)
+    spread = spread or Spread(1.0, len(tasks) - 1)
+    of_questions = float(change.var(ddof=1)) / len(tasks) * spread.inflation
+    error, freedom = between_runs
+    of_answers = max(0.5, 1 - 2 / freedom) * sum(_variance_of_answers(side) for side in sides)
+    of_runs = max(0.0, error**2 - of_answers)
+    difference = float(change.mean())
+
+    def half(confidence: float) -> float:
+        of_seeds = student_quantile(confidence, freedom)
+        return math.sqrt(of_seeds**2 * of_runs + student_quantile(confidence, spread.freedom) ** 2 * of_questions)
+
+    return Evidence(
+        difference,
+        # The p-value whose interval ends at 0: 1 - confidence where half the interval is the difference.
+        find_edge(lambda p: half(1 - p) > abs(difference), 0.0, 1.0),
+        lambda level: Interval(difference - half(level), difference + half(level)).within(-1.0, 1.0),
+    )
+
+
+def _variance_of_answers(side: NDArray[np.float64]) -> float:
+    """What single answers add to the variance of a side's mean: the interaction of runs and questions."""
+    num_runs, num_questions = side.shape
+    rest = side - side.mean(1, keepdims=True) - side.mean(0) + side.mean()
+    return float((rest**2).sum() / ((num_runs - 1) * (num_questions - 1) * num_runs * num_questions))

@@ -6,7 +6,6 @@ Pure functions of numbers. A claim about several differences is made in `rlf.rep
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,9 +22,7 @@ from rlf.reports.statistics import (
     holm,
     holm_levels,
     mcnemar,
-    student_p,
     student_quantile,
-    welch_error,
 )
 
 if TYPE_CHECKING:
@@ -33,12 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ROUNDING = 1e-12
-_NUM_SIGN_DRAWS = 9_999
-_DRAWN_AT_ONCE = 256
-"""Differences whose signs are drawn together; those of the first two times as many are kept."""
-_SINGLE_PRECISION = 1e-6
-_MAX_ENUMERATED = 13
-"""Changed questions up to which every assignment of signs is counted: 2^13 are fewer than the draws."""
 
 
 def tango_interval(num_gained: int, num_lost: int, num_pairs: int, confidence: float = 0.95) -> Interval:
@@ -92,70 +83,6 @@ def _score_statistic(gained: int, lost: int, n: int, difference: float) -> float
     if spread <= 0:
         return 0.0 if distance >= 0 else -math.inf
     return distance / math.sqrt(spread)
-
-
-def graded_interval(differences: Sequence[float], confidence: float = 0.95, spread: Spread | None = None) -> Interval:
-    """The interval of a mean of paired differences within -1 to 1, for outcomes that are not only 0 and 1.
-
-    Student's, with one difference of +s and one of -s added, s the largest size of any (1 where none differs), each
-    with the weight min(1, 2 / m) where m differences are not the commonest one. Bonett and Price 2012 have the weight 1
-    for outcomes of 0 and 1: few changes need it, with many the interval is wider than it has to be.
-    """
-    mean, error, freedom = _adjust_mean(differences)
-    quantile = student_quantile(confidence, freedom) if spread is None else spread.quantile(confidence)
-    return Interval(mean - quantile * error, mean + quantile * error).within(-1.0, 1.0)
-
-
-def _adjust_mean(differences: Sequence[float]) -> tuple[float, float, float]:
-    """Mean, its standard error and degrees of freedom once both signs are added."""
-    size = max(map(abs, differences)) or 1.0
-    most = max(Counter(round(value, 9) for value in differences).values())
-    weight = min(1.0, 2 / max(1, len(differences) - most))
-    total = len(differences) + 2 * weight
-    mean = math.fsum(differences) / total
-    squares = math.fsum(value * value for value in differences) + 2 * weight * size**2
-    return mean, math.sqrt((squares / total - mean**2) / (total - 1)), total - 1
-
-
-def graded_p(differences: Sequence[float], spread: Spread | None = None) -> float:
-    """The two-sided p-value that a mean of paired differences is 0: the larger one of two tests.
-
-    One is Fisher's randomisation test, which flips the signs of the differences: exact where neither side is better.
-    The other is the test that belongs to `graded_interval`, so that both agree about 0.
-    """
-    mean, error, freedom = _adjust_mean(differences)
-    of_mean = student_p(mean / error, freedom) if spread is None else spread.p(mean / error)
-    return max(sign_flip_p(differences), of_mean)
-
-
-def sign_flip_p(differences: Sequence[float]) -> float:
-    """Share of the assignments of signs whose sum is at least as far from 0, Fisher 1935.
-
-    Every assignment up to 13 differences that are not 0, else 9,999 random ones with the one that was seen (the same
-    values give the same p).
-    """
-    import numpy as np
-
-    sizes = np.abs([value for value in differences if value != 0])
-    seen = abs(math.fsum(differences)) - 1e-9
-    if sizes.size <= _MAX_ENUMERATED:
-        bits = np.arange(1 << sizes.size)[:, None] >> np.arange(sizes.size) & 1
-        return float(np.mean(np.abs((2.0 * bits - 1) @ sizes) >= seen))
-    sums = np.zeros(_NUM_SIGN_DRAWS)
-    for start in range(0, sizes.size, _DRAWN_AT_ONCE):
-        part = sizes[start : start + _DRAWN_AT_ONCE].astype(np.float32)
-        sums += part @ _draw_signs(start)[: part.size]
-    seen -= _SINGLE_PRECISION * float(sizes.sum())
-    return float(1 + np.sum(np.abs(sums) >= seen)) / (1 + _NUM_SIGN_DRAWS)
-
-
-@lru_cache(maxsize=2)
-def _draw_signs(start: int) -> NDArray[np.float32]:
-    """Signs by difference, from the one at `start` on, and draw: 10 MB."""
-    import numpy as np
-
-    random = np.random.default_rng(start)
-    return 2 * random.integers(0, 2, size=(_DRAWN_AT_ONCE, _NUM_SIGN_DRAWS), dtype=np.int8).astype(np.float32) - 1
 
 
 def mcnemar_power(num_pairs: int, share_gained: float, share_lost: float, alpha: float = 0.05) -> float:
@@ -300,6 +227,8 @@ def paired_evidence(
     differences, spread = list(change.values()), find_spread(change, cluster_by_task)
     if binary:
         return flips_evidence(differences.count(1.0), differences.count(-1.0), len(change), spread)
+    from rlf.reports.graded import graded_interval, graded_p
+
     p = graded_p(differences, spread)
     return Evidence(fmean(differences), p, lambda level: graded_interval(differences, level, spread))
 
@@ -312,59 +241,6 @@ def flips_evidence(gained: int, lost: int, num_pairs: int, spread: Spread | None
     return Evidence(
         (gained - lost) / num_pairs, p, lambda level: flips_interval(gained, lost, num_pairs, level, spread)
     )
-
-
-Runs = Sequence[Mapping[str, float]]
-"""The runs of a side: of each the success by question, the same questions in all runs of both sides."""
-
-
-def crossed_evidence(left: Runs, right: Runs, cluster_by_task: Mapping[str, str]) -> Evidence | None:
-    """Of sides of several runs: what other seeds and other questions would have given, in one interval.
-
-    Each run answers every question, so that seeds and questions are crossed. The variance of a difference of means is
-    that between the runs of a side, `a`, and that between the questions' differences, `b` (in clusters by these), less
-    what both hold of single answers, `c`, Cameron, Gelbach and Miller 2011. The interval is the difference ±
-    sqrt(t(runs)² max(0, a - w c) + t(questions)² b), after Graybill and Wang 1980, with Welch's degrees of freedom for
-    the runs: one degree for both parts would trust two or three runs too far. So would w = 1 where `a` is small by
-    chance: w = max(1/2, 1 - 2 / degrees) holds 95 % whatever varies (`benchmarks/claims.py`).
-
-    Returns:
-        None where a side is one run, nothing varies between the runs of a side, or there is one question.
-    """
-    import numpy as np
-
-    tasks = sorted(left[0])
-    sides = [np.array([[run[task] for task in tasks] for run in runs]) for runs in (left, right)]
-    means = [side.mean(1) for side in sides]
-    between_runs = welch_error(means[0].tolist(), means[1].tolist(), cautious=True)
-    if between_runs is None or len(tasks) < 2:
-        return None
-    change = sides[1].mean(0) - sides[0].mean(0)
-    spread = find_spread(dict(zip(tasks, change.tolist(), strict=True)), cluster_by_task)
-    spread = spread or Spread(1.0, len(tasks) - 1)
-    of_questions = float(change.var(ddof=1)) / len(tasks) * spread.inflation
-    error, freedom = between_runs
-    of_answers = max(0.5, 1 - 2 / freedom) * sum(_variance_of_answers(side) for side in sides)
-    of_runs = max(0.0, error**2 - of_answers)
-    difference = float(change.mean())
-
-    def half(confidence: float) -> float:
-        of_seeds = student_quantile(confidence, freedom)
-        return math.sqrt(of_seeds**2 * of_runs + student_quantile(confidence, spread.freedom) ** 2 * of_questions)
-
-    return Evidence(
-        difference,
-        # The p-value whose interval ends at 0: 1 - confidence where half the interval is the difference.
-        find_edge(lambda p: half(1 - p) > abs(difference), 0.0, 1.0),
-        lambda level: Interval(difference - half(level), difference + half(level)).within(-1.0, 1.0),
-    )
-
-
-def _variance_of_answers(side: NDArray[np.float64]) -> float:
-    """What single answers add to the variance of a side's mean: the interaction of runs and questions."""
-    num_runs, num_questions = side.shape
-    rest = side - side.mean(1, keepdims=True) - side.mean(0) + side.mean()
-    return float((rest**2).sum() / ((num_runs - 1) * (num_questions - 1) * num_runs * num_questions))
 
 
 # The power of a comparison on held-out questions, before its outcome is known: the smallest difference it finds.

@@ -10,23 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
+from rlf.reports.graded import graded_interval, graded_p, sign_flip_p
+from rlf.reports.outcomes import crossed_evidence
 from rlf.reports.paired import (
     ALPHA,
     Evidence,
     PairedFinding,
-    crossed_evidence,
     detectable_difference,
     flips_evidence,
     flips_interval,
-    graded_interval,
-    graded_p,
     judge,
     mcnemar_power,
     paired_evidence,
     power_of,
     power_words,
     separable_difference,
-    sign_flip_p,
     tango_interval,
 )
 from rlf.reports.statistics import Interval, find_spread, mcnemar
