@@ -6,14 +6,13 @@ import csv
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from rlf.core import Fault, Place, SpecError
-from rlf.core.files import DATA_SUFFIXES
 from rlf.core.plain_json import HoldsBytes, NoJsonValue, json_value, parse_json
 
 # A row of a dataset with its place, and how faults of data are reported.
@@ -170,17 +169,3 @@ def _require_object(row: Any, place: Place, what: str) -> dict[str, Any]:
 def _type_name(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
-
-
-Reader = Callable[[Path, str], Iterator[Row]]
-"""Yields the rows of a file, given also the file's name for messages."""
-
-
-def _read_parquet(path: Path, shown: str) -> Iterator[Row]:
-    from rlf.data.tables import read_parquet
-
-    return read_parquet(path, shown)
-
-
-READERS: dict[str, Reader] = dict(zip(DATA_SUFFIXES, (read_jsonl, read_json, read_csv, _read_parquet), strict=True))
-"""By the file's suffix."""

@@ -12,11 +12,11 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Place, SpecError, nearest
-from rlf.core.files import MIXTURE_SUFFIX
+from rlf.core.files import DATA_SUFFIXES, MIXTURE_SUFFIX
 from rlf.core.kinds import StrictModel
 from rlf.core.yaml_text import load_document
 from rlf.data.columns import cell
-from rlf.data.files import READERS, Row, fail, find_form, read_values, shown_name
+from rlf.data.files import Row, fail, find_form, read_csv, read_json, read_jsonl, read_values, shown_name
 
 # Several datasets as one, by weights: a `.mix.yaml` file that lists them.
 #
@@ -147,3 +147,17 @@ def _check_is_file(file: Path, shown: str) -> None:
         raise fail(Place(shown), "", "this is a folder; expected a data file. Name a file in it.")
     close = nearest(file.name, [other.name for other in file.parent.iterdir()]) if file.parent.is_dir() else ""
     raise fail(Place(shown), "", f"no such file{close or '.'} Check the path.")
+
+
+Reader = Callable[[Path, str], Iterator[Row]]
+"""Yields the rows of a file, given also the file's name for messages."""
+
+
+def _read_parquet(path: Path, shown: str) -> Iterator[Row]:
+    from rlf.data.tables import read_parquet
+
+    return read_parquet(path, shown)
+
+
+READERS: dict[str, Reader] = dict(zip(DATA_SUFFIXES, (read_jsonl, read_json, read_csv, _read_parquet), strict=True))
+"""By the file's suffix."""

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlf.core import Place, RlfError
-from rlf.data.files import READERS, Row, fail, shown_name
+from rlf.data.files import Row, fail, shown_name
+from rlf.data.source import READERS
 
 logger = logging.getLogger(__name__)
 
