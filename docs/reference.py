@@ -15,9 +15,10 @@ import yaml
 from pydantic import BaseModel
 
 from rlf.algo import ESTIMATORS, Estimator
-from rlf.apps.openrlhf.argv import OPTIONS
+from rlf.apps.openrlhf.argv import OPTIONS, Option
 from rlf.apps.openrlhf.flags import EFFECTS, REFUSED
 from rlf.apps.openrlhf.settings import VERSION
+from rlf.apps.openrlhf.supervised import OPTIONS_OF_IMITATION, TAKEN
 from rlf.chat import FORMATS
 from rlf.cli.commands import is_present
 from rlf.core import Registry
@@ -243,10 +244,14 @@ KEYS_WITHOUT_OPTION: tuple[KeysWithoutOption, ...] = (
         "train.observations_in_loss rollout.max_concurrency train.dynamic_filtering.max_rounds train.mask_truncated "
         "train.loss.off_policy_mask train.loss.probability_mask train.loss.dppo_mask "
         "train.loss.observations train.loss.top_entropy train.kl.sync_every "
-        "limits.max_usd_per_evaluation rollout.agent.least_continued "
+        "limits.max_usd_per_evaluation rollout.agent.least_continued",
+        "refused",
+    ),
+    KeysWithoutOption(
         "data.demonstrations.path data.demonstrations.steps data.demonstrations.per_step "
         "data.demonstrations.learning_rate data.demonstrations.heldout data.demonstrations.limit",
-        "refused",
+        "where every step imitates, OpenRLHF's supervised trainer, whose options are below; beside steps that sample "
+        "`steps` is refused",
     ),
     KeysWithoutOption(
         "rollout.agent.command rollout.agent.callable rollout.agent.url rollout.agent.env rollout.agent.files "
@@ -483,10 +488,7 @@ def _openrlhf_lines() -> Iterator[str]:
     """The options that each key becomes, and those that `engine.extra_flags` does not take."""
     yield f"# Options of OpenRLHF {VERSION}\n"
     yield "What rlf writes for `engine: openrlhf`, in order. An option is left out where its value is null or false.\n"
-    yield "| option | made from | how |\n|---|---|---|"
-    for option in OPTIONS:
-        keys = ", ".join(f"`{key}`" for key in option.keys.split()) or "rlf"
-        yield f"| `--{option.flag}` | {keys} | {option.note} |"
+    yield from _option_lines(OPTIONS)
     yield "\n## Keys that are no option\n"
     yield "| keys | where they count |\n|---|---|"
     for elsewhere in KEYS_WITHOUT_OPTION:
@@ -500,6 +502,20 @@ def _openrlhf_lines() -> Iterator[str]:
     yield "| option | refused where |\n|---|---|"
     for flag, (_, why) in EFFECTS.items():
         yield f"| `--{flag}` | {why} |"
+    yield "\n## Where every step imitates\n"
+    yield (
+        "A spec with `data.demonstrations` and no step that samples is a job of `openrlhf.cli.train_sft`. What follows "
+        "is written for it; `engine.extra_flags` takes "
+        f"{', '.join(f'`{flag}`' for flag in TAKEN)}.\n"
+    )
+    yield from _option_lines(OPTIONS_OF_IMITATION)
+
+
+def _option_lines(options: Sequence[Option]) -> Iterator[str]:
+    yield "| option | made from | how |\n|---|---|---|"
+    for option in options:
+        keys = ", ".join(f"`{key}`" for key in option.keys.split()) or "rlf"
+        yield f"| `--{option.flag}` | {keys} | {option.note} |"
 
 
 if __name__ == "__main__":

@@ -292,9 +292,11 @@ def _filter_keeps_something(loaded: LoadedSpec) -> Iterator[Fault]:
         yield loaded.fault(("train", "dynamic_filtering"), message)
 
 
-@reads("eval", "data.eval")
+@reads("eval", "data.eval", "data.demonstrations")
 def _evaluation_has_data(loaded: LoadedSpec) -> Iterator[Fault]:
-    if loaded.value(("eval",)) is not None and loaded.spec.data.eval is None:
+    shown = loaded.spec.data.demonstrations
+    has_data = loaded.spec.data.eval is not None or (shown is not None and shown.heldout > 0)
+    if loaded.value(("eval",)) is not None and not has_data:
         message = "there is no data.eval to evaluate on. Add `data: {eval: {path: ...}}`, or remove this."
         yield loaded.fault(("eval",), message)
 

@@ -40,9 +40,11 @@ def name_engines(feature: Feature, word: str = ", or ") -> str:
     return f"{word}engine: {' or '.join(names)}" if names else ""
 
 
-@reads("engine.kind", "train.algorithm")
+@reads("engine.kind", "train.algorithm", "train.steps", "data.demonstrations")
 def _find_unknown_estimator(loaded: LoadedSpec) -> Iterator[Fault]:
     path = ("train", "algorithm")
+    if loaded.spec.imitates_only:
+        return  # no step has advantages
     yield from _find_unknown(loaded, path, loaded.value((*path, "kind")), lambda engine: engine.ESTIMATORS)
 
 
@@ -82,11 +84,9 @@ def _find_keys(loaded: LoadedSpec) -> Iterator[_Use]:
             yield _Use(feature, path, shown or f"{value:g}", instead)
 
 
-_EXPORT = "Remove them and begin with a model that imitated them, `model: {path: FOLDER}` of `rlf export`"
 _KEYS: tuple[tuple[Feature, tuple[str, str], str, str], ...] = (
     (Feature.ADAPTERS, ("model", "lora"), "Remove it", "adapters"),
     (Feature.OBSERVATIONS_IN_LOSS, ("train", "observations_in_loss"), "Remove it", "true"),
-    (Feature.DEMONSTRATIONS, ("data", "demonstrations"), _EXPORT, "demonstrations"),
     (Feature.PREFIX_ROWS, ("rollout", "prefix_rows"), "Remove it", "true"),
     (Feature.PREFIX_ROWS, ("rollout", "tree"), "Remove it", "a tree"),
     (Feature.FORKED_HISTORY, ("rollout", "context"), "Remove it", "a limit"),
@@ -97,6 +97,17 @@ _KEYS: tuple[tuple[Feature, tuple[str, str], str, str], ...] = (
     (Feature.EVALUATION_BUDGET, ("limits", "max_usd_per_evaluation"), "Remove it", ""),
 )
 """Each with what to write in its place, and how the message shows it; empty: by its number."""
+
+
+def _find_imitation(loaded: LoadedSpec) -> Iterator[_Use]:
+    spec, shown = loaded.spec, loaded.spec.data.demonstrations
+    if spec.imitates_only and spec.data.eval is not None:
+        instead = "Write `data.eval=null`, and try the model that comes out with `rlf eval`"
+        yield _Use(Feature.EVALUATED_IMITATION, ("data", "eval"), "an evaluation set", instead)
+    elif shown is not None and not spec.imitates_only:
+        instead = "Imitate in a run of its own, without `steps` and with train.algorithm: supervised, and begin this "
+        fix = f"{instead}one with its model, as `rlf climb` does"
+        yield _Use(Feature.DEMONSTRATIONS, ("data", "demonstrations", "steps"), f"{shown.steps} steps", fix)
 
 
 def _find_images(loaded: LoadedSpec) -> Iterator[_Use]:
@@ -147,6 +158,7 @@ def _find_rollbacks(loaded: LoadedSpec) -> Iterator[_Use]:
 
 _USES: tuple[tuple[Callable[[LoadedSpec], Iterator[_Use]], *tuple[str, ...]], ...] = (
     (_find_keys, *(".".join(path) for _, path, *_ in _KEYS)),
+    (_find_imitation, "data.demonstrations", "data.eval", "train.steps"),
     (_find_images, "rollout.max_images"),
     (_find_turn_rewards, "rewards[]"),
     (_find_forks, "chat.history"),

@@ -500,6 +500,12 @@ class RunSpec(Section):
         return declared if self.env is None else (*declared, *self.env.tools)
 
     @property
+    def imitates_only(self) -> bool:
+        """Whether every step imitates demonstrations, so that nothing is sampled to be trained on."""
+        shown = self.data.demonstrations
+        return shown is not None and (shown.steps is None or shown.steps >= self.train.steps)
+
+    @property
     def most_at_once(self) -> int:
         """Trajectories sampled at once: no more than there may be worlds, since a logical order must wait for none."""
         most = self.rollout.max_concurrency

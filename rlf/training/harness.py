@@ -33,9 +33,11 @@ from rlf.types.trajectory import FailureClass
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rlf.core import Fault
     from rlf.environments.pool import WorldPool
     from rlf.rollout.by_text import TextPlayer
     from rlf.rollout.collect import Player
+    from rlf.spec import LoadedSpec
     from rlf.spec.models import RunSpec
     from rlf.tools.execution.tape import Tape
     from rlf.training.batch import Batch
@@ -96,6 +98,17 @@ def import_app(key: str, app: str, module: str) -> ModuleType:
         return importlib.import_module(f"rlf.apps.{app}.{module}")
     except ModuleNotFoundError as fault:
         raise RlfError(f"{key}: this needs the app `{app}`, which is not here ({fault}).") from fault
+
+
+def find_unwritable(loaded: LoadedSpec) -> list[Fault]:
+    """Faults of the demonstrations of a checked spec, which may be no rows or not writable in the model's format."""
+    if loaded.spec.data.demonstrations is None:
+        return []
+    try:
+        found: list[Fault] = import_app("data.demonstrations", "demos", "steps").find_demonstration_faults(loaded)
+    except RlfError as error:
+        return [loaded.fault(("data", "demonstrations"), str(error))]
+    return found
 
 
 def open_demonstrations(spec: RunSpec, harness: Harness) -> Demonstrations | None:

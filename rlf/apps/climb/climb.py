@@ -21,6 +21,7 @@ from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
 from rlf.endpoints.spec import EndpointSpec
+from rlf.engines.engine import engine_of
 from rlf.lineage.read_only import has_lineage
 from rlf.lineage.records import TRAIN, RunLine, TrajectoryFilter
 from rlf.reports.success import interval_of, success_by_task
@@ -151,7 +152,7 @@ class _Ladder:
     def climb(self) -> Iterator[Rung]:
         """The rungs, up to the first that is enough."""
         for name, try_rung in (
-            ("base", partial(self._evaluate, "base", self._files, self._overrides)),
+            ("base", partial(self._evaluate, "base", self._files)),
             ("prompt", self._prompt),
             ("demonstrations", self._demonstrations),
             ("distillation", self._distillation),
@@ -200,14 +201,12 @@ class _Ladder:
         )
         if found.file is None:
             raise _Skip(f"none of {found.num_rewrites} rewrites is better than what the spec has")
-        rung = self._evaluate("prompt", [file], self._overrides)
+        rung = self._evaluate("prompt", [file])
         if self._best is None or (rung.success or 0.0) >= (self._best.success or 0.0):
             self._files = [file]
         return replace(rung, num_rollouts=found.num_rollouts, num_sampled=found.num_sampled)
 
     def _demonstrations(self) -> Rung:
-        if (why := self.spec.engine.LACKS.get(Feature.DEMONSTRATIONS)) is not None:
-            raise _Skip(why)
         shown, steps = self._declared()
         changes = ["train.algorithm=supervised", f"data.demonstrations={json.dumps(shown)}", f"train.steps={steps}"]
         return self._train("demonstrations", changes)
@@ -238,8 +237,8 @@ class _Ladder:
         best = self._best
         if best is None or best.run_id is None or best.unsolved != 1:
             raise _Skip("some questions are solved, and there rewards teach")
-        if Feature.DEMONSTRATIONS in self.spec.engine.LACKS:
-            raise _Skip("on a cluster the policy is not its own teacher")
+        if (known := self.spec.engine.ESTIMATORS) is not None and "distillation" not in known:
+            raise _Skip(f"with {self.spec.engine.TITLE} the policy is not its own teacher")
         describe = import_app(_KEY, "demos", "teaching").describe_failures
         with open_reader(self._runs_folder) as reader:
             tries = reader.trajectories(best.run_id, TrajectoryFilter(phase="sampled"))
@@ -271,19 +270,19 @@ class _Ladder:
         changes = [*changes, _NO_DEMONSTRATIONS, f"model.path={self._model}", f"train.steps={min(steps, most)}"]
         return self._train(name, changes)
 
-    def _evaluate(self, name: str, files: Sequence[Path], overrides: Sequence[str]) -> Rung:
-        """The model so far, tried on the evaluation set. Stopped, the same call continues it."""
-        changes = (*overrides, _NO_DEMONSTRATIONS, "eval.greedy=false")
+    def _evaluate(self, name: str, files: Sequence[Path], model: str | None = None) -> Rung:
+        """A model, else the one so far, tried on the evaluation set. Stopped, the same call continues it."""
+        tried, changes = model or self._model, (*self._overrides, _NO_DEMONSTRATIONS, "eval.greedy=false")
         asked = {"num_samples": self._options.samples, "limit": self.spec.eval.limit}
         preparing = import_app(_KEY, "evaluate", "prepare")
         options = preparing.EvaluationOptions(tuple(files), changes, **asked)
-        with preparing.prepare(self._model, options, runs_folder=self._runs_folder) as planned:
+        with preparing.prepare(tried, options, runs_folder=self._runs_folder) as planned:
             known = self._find(planned.identity)
         if known is not None and known.status is RunStatus.FINISHED:
-            return self._measure(name, known.id, None)
+            return self._measure(name, known.id, model)
         play = import_app(_KEY, "evaluate", "python").evaluate
-        run_id = play([self._model], list(files), changes, **asked, runs_folder=self._runs_folder).rows[0].run_id
-        return self._measure(name, run_id, None)
+        run_id = play([tried], list(files), changes, **asked, runs_folder=self._runs_folder).rows[0].run_id
+        return self._measure(name, run_id, model)
 
     def _find(self, plan_hash: str, name: str | None = None) -> RunLine | None:
         """The newest run of a plan, or evaluation of an identity, in the lineage."""
@@ -296,8 +295,12 @@ class _Ladder:
     def _train(self, name: str, changes: Sequence[str]) -> Rung:
         """The rung's run: begun, continued, or where it is over read."""
         named = f"{self.spec.name}-{name}"
-        asked = [f"name={named}", f"eval.num_samples={self._options.samples}", "eval.greedy=false", "eval.every=null"]
-        checked = check_spec(self._files, [*self._overrides, *changes, *asked])
+        asked = [f"eval.num_samples={self._options.samples}", "eval.greedy=false", "eval.every=null"]
+        imitates = "train.algorithm=supervised" in changes
+        tried_after = imitates and Feature.EVALUATED_IMITATION in self.spec.engine.LACKS
+        if tried_after:
+            asked = ["data.eval=null", "eval=null"]
+        checked = check_spec(self._files, [*self._overrides, *changes, *asked, f"name={named}"])
         notices, folder = power_notices(checked), self._runs_folder
         known = self._find(checked.plan.plan_hash, named)
         if known is None or known.status is not RunStatus.FINISHED:
@@ -314,7 +317,14 @@ class _Ladder:
             run_id = done.run_id
         else:
             run_id = known.id
-        return self._measure(name, run_id, str((folder / run_id / "model").resolve()))
+        steps = checked.plan.spec.train.steps
+        model = str(engine_of(checked.plan.spec).models_in(folder / run_id, steps)[steps].resolve())
+        if not tried_after:
+            return self._measure(name, run_id, model)
+        found = self._evaluate(name, self._files, model)
+        with open_reader(folder) as reader:
+            taught_s = sum(each.metrics.get("time/step_s", 0.0) for each in reader.steps(run_id))
+        return replace(found, time_s=found.time_s + taught_s)
 
     def _show(self, event: RunEvent) -> None:
         if isinstance(event, EvaluationFinished):

@@ -4,12 +4,14 @@ Each module knows only those above it in this list:
 
     settings            the keys of `engine`, and how a plan lies on GPUs
     job, dataset        the job folder and what lies in it: launches, checkpoints, rows
-    argv, flags, emit   a plan becomes options that OpenRLHF's own parser takes (`parse`), and files
+    argv, supervised    a plan becomes options; of its supervised trainer where every step imitates, with rows
+    flags, emit         OpenRLHF's own parser takes them (`parse`); the files of a job
     estimates, faults   memory and disk, before anything runs; what OpenRLHF cannot honour
     spool, spool_pool   what agents did, line by line; `transfer` brings it from nodes without a shared disk
     rehearsal_place     the same job on this CPU, with `rehearsal_model`; `shim` and `standin` replace what needs a GPU
     process, cluster    one machine, or a Ray cluster; `checks` looks at both, `ray_script` speaks to Ray
     agent               what runs inside OpenRLHF's rollout actors, with `policy`, `shared` and `worker`
+    imitate             what runs inside its supervised trainer
     log, ingest         output and spool become the events of a run, while it runs
     run, rehearsal      put them together
 
@@ -51,6 +53,7 @@ class OpenRlhf(OpenRlhfSettings):
         Feature.OBSERVATIONS_IN_LOSS: "vLLM gives no probabilities of tokens that it did not sample",
         Feature.SKIPPED_OBSERVATIONS: "OpenRLHF's gae takes bootstrap only",
         Feature.DEMONSTRATIONS: "OpenRLHF's trainer samples every row, and its supervised trainer is another program",
+        Feature.EVALUATED_IMITATION: "OpenRLHF's supervised trainer samples nothing",
         Feature.PREFIX_ROWS: "samples of a prompt begin side by side, with no trajectory to continue",
         Feature.FILTER_ROUNDS: "OpenRLHF draws questions until the step is full",
         Feature.POOLS: "OpenRLHF's rows are in a file before the first step",
@@ -98,20 +101,25 @@ class OpenRlhf(OpenRlhfSettings):
         from rlf.apps.openrlhf.rehearsal_place import rehearsal_environment
 
         environment = rehearsal_environment()
-        return check_options(loaded, environment.python if environment.is_ready(vllm=False) else None)
+        faults, warnings = check_options(loaded, environment.python if environment.is_ready(vllm=False) else None)
+        if loaded.spec.data.demonstrations is not None:
+            from rlf.training.harness import find_unwritable
+
+            faults += find_unwritable(loaded)
+        return faults, warnings
 
     def report(
         self, spec: RunSpec, shape: ModelShape | None, folder: Path, *, gpu_bytes: int | None, num_eval_rows: int
     ) -> EngineReport:
         """The memory of each kind of GPU of the job, its checkpoints, and its options."""
-        from rlf.apps.openrlhf.argv import argv
         from rlf.apps.openrlhf.estimates import estimate_gpus, estimate_job_disk, estimate_machine
+        from rlf.apps.openrlhf.supervised import job_argv
 
         return EngineReport(
             gpus=() if shape is None else tuple(estimate_gpus(spec, shape, gpu_bytes)),
             machine=None if shape is None else estimate_machine(spec, shape),
             num_gpus=Layout.of(spec).total_gpus(self),
-            argv=tuple(argv(spec, Job.of_run(folder, self.output))),
+            argv=tuple(job_argv(spec, Job.of_run(folder, self.output))),
             disk=None if shape is None else estimate_job_disk(spec, shape),
             disk_folder=self.checkpoints_in(folder) if self._sees_output() else None,
         )

@@ -67,10 +67,14 @@ class Option:
         return _find(source.spec, self.keys) if self.value is None else self.value(source)
 
 
-def argv(spec: RunSpec, job: Job) -> list[str]:
-    """The options of a plan without faults, `engine.extra_flags` last."""
+def argv(spec: RunSpec, job: Job, options: Sequence[Option] | None = None) -> list[str]:
+    """The options of a plan without faults, `engine.extra_flags` last.
+
+    Args:
+        options: a table of them; None: `OPTIONS`.
+    """
     source = OptionInputs(spec, openrlhf_settings(spec), Layout.of(spec), job)
-    values = {option.flag: option.of(source) for option in OPTIONS} | flat(source.engine.extra_flags)
+    values = {option.flag: option.of(source) for option in options or OPTIONS} | flat(source.engine.extra_flags)
     return [word for flag, value in values.items() for word in option_words(flag, value)]
 
 

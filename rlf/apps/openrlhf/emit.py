@@ -8,10 +8,10 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rlf.apps.openrlhf.argv import argv
 from rlf.apps.openrlhf.dataset import JobRow, evaluation_rows, keep_images, training_rows, write_row
 from rlf.apps.openrlhf.job import Job
 from rlf.apps.openrlhf.settings import INGEST_TOKEN, openrlhf_settings
+from rlf.apps.openrlhf.supervised import job_argv, launcher
 from rlf.plan import Plan, plan_to_json
 from rlf.spec.reader import mentioned
 from rlf.types.task import Task
@@ -47,7 +47,7 @@ let_vllm_merge(scale={alpha} / {rank})
 
 
 def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job: Job) -> None:
-    """Writes every file that is there before the job starts.
+    """Writes every file that is there before the job starts; of one that imitates alone, all but its rows.
 
     Args:
         train: the tasks of `data.train`, in the dataset's order.
@@ -56,16 +56,17 @@ def write_job(plan: Plan, train: Sequence[Task], evaluation: Sequence[Task], job
     Raises:
         RlfError: a row holds what JSON cannot carry to the agent, or an image that cannot be read.
     """
-    options, ingest = argv(plan.spec, job), openrlhf_settings(plan.spec).ingest
-    shared = ingest is None
+    options, ingest = job_argv(plan.spec, job), openrlhf_settings(plan.spec).ingest
     job.train.parent.mkdir(parents=True, exist_ok=True)
-    _write_rows(job.train, training_rows(keep_images(train, job, shared=shared), plan.spec))
-    if evaluation:
-        _write_rows(job.evaluation, evaluation_rows(keep_images(evaluation, job, shared=shared), plan.spec.eval))
+    if not plan.spec.imitates_only:
+        shared = ingest is None
+        _write_rows(job.train, training_rows(keep_images(train, job, shared=shared), plan.spec))
+        if evaluation:
+            _write_rows(job.evaluation, evaluation_rows(keep_images(evaluation, job, shared=shared), plan.spec.eval))
+        lora = plan.spec.model.lora  # OpenRLHF loads the agent before it makes the vLLM engine of the same process
+        merging = "" if lora is None else _MERGING.format(alpha=lora.alpha, rank=lora.rank)
+        job.agent.write_text(f"{_AGENT}{merging}", encoding="utf-8")
     _write_json(job.env, {"set": VARIABLES, "secrets": secrets(plan)})
-    lora = plan.spec.model.lora  # OpenRLHF loads the agent before it makes the vLLM engine of the same process
-    merging = "" if lora is None else _MERGING.format(alpha=lora.alpha, rank=lora.rank)
-    job.agent.write_text(f"{_AGENT}{merging}", encoding="utf-8")
     job.plan.write_text(plan_to_json(plan), encoding="utf-8")
     job.launch.write_text(launch_script(plan, options), encoding="utf-8")
     job.launch.chmod(0o755)
@@ -87,7 +88,7 @@ def secrets(plan: Plan) -> list[str]:
 def launch_script(plan: Plan, options: Sequence[str]) -> str:
     """A script that starts the job from its own folder, one option a line."""
     address = openrlhf_settings(plan.spec).ray_address
-    command = shlex.join(ENTRY)
+    command = shlex.join(["deepspeed", *launcher(plan.spec)] if plan.spec.imitates_only else ENTRY)
     if address is not None:
         command = f"ray job submit --address={shlex.quote(address)} --working-dir=. -- {command}"
     starts = [index for index, word in enumerate(options) if word.startswith("--")]

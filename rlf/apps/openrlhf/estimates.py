@@ -54,7 +54,8 @@ def estimate_gpus(spec: RunSpec, shape: ModelShape, gpu_bytes: int | None) -> li
     if layout.critic is not None and engine.colocate is not Colocate.TRAINED:
         critic = tuple(model.trained("critic", layout.critic))
         groups.append(GpuMemory("critic", layout.critic.total, (MemoryPhase("training", critic),)))
-    groups.append(GpuMemory("vLLM", layout.vllm_gpus, (MemoryPhase("sampling", (sampling,)),), lacks))
+    if layout.vllm_gpus:
+        groups.append(GpuMemory("vLLM", layout.vllm_gpus, (MemoryPhase("sampling", (sampling,)),), lacks))
     return groups
 
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from rlf.algo.loss_config import Aggregation, CorrectionLevel, CorrectionMode
 from rlf.apps.openrlhf.settings import LAYOUT_KEYS, Colocate, Gpus, Layout, Mode, openrlhf_settings
+from rlf.apps.openrlhf.supervised import demonstrations_divide, supervised_trainer_has_it
 from rlf.core import Fault, nearest
 from rlf.plan.estimate import ALL_LINEAR, NO_ADAPTER
 from rlf.spec import LoadedSpec
@@ -29,7 +30,8 @@ _HUB_KERNEL = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?(:\w+)?")
 
 def find_openrlhf_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     """The faults that no other engine has."""
-    for check in CHECKS:
+    known = loaded.is_sound(("data", "demonstrations"), ("train", "steps"))
+    for check in _OF_IMITATION if known and loaded.spec.imitates_only else CHECKS:
         yield from check(loaded)
 
 
@@ -400,4 +402,9 @@ def _show_gpus(gpus: Gpus | None) -> str:
     return f"{gpus.nodes} x {gpus.per_node} GPUs"
 
 
+_OF_IMITATION = (
+    *(_settings_exist, _adapters_reach_vllm, _optimiser_fits, _attention_fits, _one_machine_is_one_node, _warmup_moves),
+    *(supervised_trainer_has_it, demonstrations_divide, _output_is_one_place),
+)
+"""Of runs whose every step imitates."""
 CHECKS = tuple(check for check in list(globals().values()) if isinstance(check, SpecCheck))

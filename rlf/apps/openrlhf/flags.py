@@ -13,11 +13,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from rlf.apps.openrlhf.argv import OPTIONS, argv
 from rlf.apps.openrlhf.job import Job
 from rlf.apps.openrlhf.settings import (
     LAYOUT_KEYS,
@@ -27,6 +26,7 @@ from rlf.apps.openrlhf.settings import (
     find_python_complaint,
     openrlhf_settings,
 )
+from rlf.apps.openrlhf.supervised import TAKEN, job_argv, options_of, program_of
 from rlf.core import Fault, nearest
 from rlf.core.identity import remember, stamp_file
 from rlf.processes.child import run_to_end
@@ -234,27 +234,28 @@ def openrlhf_version() -> str:
     return importlib.metadata.version("openrlhf")
 
 
-def parse_options(options: Sequence[str], python: Path | None = None) -> ParserAnswer:
+def parse_options(options: Sequence[str], python: Path | None = None, program: str = "train_ppo_ray") -> ParserAnswer:
     """OpenRLHF's own reading of options, where abbreviated ones are errors.
 
     Args:
         python: an interpreter with the OpenRLHF that rlf is made for; None: this one, which has one.
+        program: of `openrlhf.cli`.
     """
     asked = list(options)
     if python is None:
         folder = Path(str(importlib.metadata.distribution("openrlhf").locate_file("openrlhf")))
-        version, stamp = openrlhf_version(), stamp_file(folder / "cli" / "train_ppo_ray.py")
+        version, stamp = openrlhf_version(), stamp_file(folder / "cli" / f"{program}.py")
     else:
         version, stamp = VERSION, stamp_file(python)
-    key = ["openrlhf", version, stamp, asked]
-    values = _run_parser(asked, python) if stamp is None else remember(key, lambda: _run_parser(asked, python))
+    key, run = ["openrlhf", version, stamp, program, asked], partial(_run_parser, asked, python, program)
+    values = run() if stamp is None else remember(key, run)
     takes = {flag.removeprefix("--"): words.removesuffix(" 1") for flag, words in values["options"].items()}
     return ParserAnswer(values["error"], tuple(values["said"]), values["arguments"] or {}, takes)
 
 
-def _run_parser(options: list[str], python: Path | None) -> dict[str, Any]:
+def _run_parser(options: list[str], python: Path | None, program: str) -> dict[str, Any]:
     """In a process of its own, since the parser's modules are replaced there."""
-    command = [sys.executable if python is None else str(python), "-P", str(_SCRIPT)]
+    command = [sys.executable if python is None else str(python), "-P", str(_SCRIPT), program]
     done = run_to_end(command, _TIMEOUT_S, says=json.dumps(options))
     assert done.returncode == 0, f"OpenRLHF's parser cannot run: {done.stderr}"
     values: dict[str, Any] = json.loads(done.stdout)
@@ -264,18 +265,24 @@ def _run_parser(options: list[str], python: Path | None) -> dict[str, Any]:
 @reads("engine.extra_flags", *EFFECT_KEYS)
 def find_flag_faults(loaded: LoadedSpec) -> Iterator[Fault]:
     """Faults of `engine.extra_flags` whatever the other options are."""
-    emitted = {option.flag: option for option in OPTIONS}
+    emitted = {option.flag: option for option in options_of(loaded.spec)}
     for flag, path, value in _extra(openrlhf_settings(loaded.spec).extra_flags):
         if flag in emitted:
             keys, note = emitted[flag].keys.split(), emitted[flag].note
             why = f": {note}" if note else ""
             fix = f", from {keys[0]}. Write that instead." if keys else f"{why}. Remove it."
             yield loaded.fault(path, f"rlf writes --{flag} itself{fix}")
+        elif loaded.spec.imitates_only:
+            if flag not in TAKEN:
+                message = f"--{flag} is not for jobs that imitate alone, which take {', '.join(TAKEN)}. Remove it."
+                yield loaded.fault(path, message)
+            elif complaint := _of_wrong_kind(flag, TAKEN[flag], value):
+                yield loaded.fault(path, complaint)
         elif flag in REFUSED:
             yield loaded.fault(path, f"--{flag} is not for rlf's jobs: {REFUSED[flag]}.")
         elif flag not in TAKES and (not has_openrlhf() or openrlhf_version() == VERSION):
             yield _unknown_option_fault(loaded, path, flag, TAKES)
-        elif flag in TAKES and (complaint := _of_wrong_kind(flag, value)):
+        elif flag in TAKES and (complaint := _of_wrong_kind(flag, TAKES[flag], value)):
             yield loaded.fault(path, complaint)
         elif value not in (None, False) and (idle := find_idle(flag, loaded.spec)):
             yield loaded.fault(path, f"--{flag} would have no effect: {idle}.")
@@ -297,7 +304,8 @@ def check_options(loaded: LoadedSpec, python: Path | None = None) -> tuple[list[
         if complaint is not None:
             fix = f"{complaint}. Use an older Python to have its own parser check them, and to run the job."
         return [], [loaded.fault(("engine", "kind"), message + fix)]
-    parsed = parse_options(argv(loaded.spec, Job(Path("/job"), Path("/job"))), None if is_here else python)
+    options, place = job_argv(loaded.spec, Job(Path("/job"), Path("/job"))), None if is_here else python
+    parsed = parse_options(options, place, program_of(loaded.spec))
     if is_here and openrlhf_version() != VERSION:
         message = f"OpenRLHF {openrlhf_version()} is installed; rlf is made for {VERSION}. Install that."
         warnings.append(loaded.fault(("engine", "kind"), message))
@@ -333,9 +341,8 @@ def _unknown_option_fault(loaded: LoadedSpec, path: KeyPath, flag: str, known: M
     return loaded.fault(path, f"OpenRLHF has no option {flag!r}{close or '.'} Write its whole name, or remove it.")
 
 
-def _of_wrong_kind(flag: str, value: Any) -> str | None:
+def _of_wrong_kind(flag: str, takes: str, value: Any) -> str | None:
     """The fault of a value of the wrong kind; its text is the parser's to judge."""
-    takes = TAKES[flag]
     if takes == "switch":
         fix = "is a switch. Write true, or remove it."
         return None if isinstance(value, bool | None) else f"got {value!r}; --{flag} {fix}"

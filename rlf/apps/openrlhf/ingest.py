@@ -44,6 +44,7 @@ from rlf.training.evaluation import (
     step_metrics,
 )
 from rlf.types.events import CheckpointSaved, EvaluationFinished, EventSink, Interrupted, Notice, RunEvent, StepFinished
+from rlf.types.score import Scored
 
 # The advantages that a step's trajectories had, computed as OpenRLHF computes them from the rewards it got.
 
@@ -115,6 +116,7 @@ class Ingest:
         after: int = 0,
         until: int | None = None,
         usage: Callable[[float], Mapping[str, float]] = lambda step_s: {},
+        imitated: Sequence[Sequence[Scored]] | None = None,
     ) -> None:
         """Reads nothing yet.
 
@@ -123,8 +125,9 @@ class Ingest:
             after: the last step that the lineage has; older ones are not reported again.
             until: the step of the checkpoint that is gone back to; newer ones are not reported. None: all of it is.
             usage: what the job took of the machine in a step that took so many seconds and ends now.
+            imitated: the demonstrations of each step; None: trajectories come from agents.
         """
-        self._spec, self._usage = spec, usage
+        self._spec, self._usage, self._imitated = spec, usage, imitated
         self._job = job
         self._attempt = attempt
         self._emit = emit
@@ -255,6 +258,12 @@ class Ingest:
             self._emit(event)
 
     def _tell_step(self, step: int, own: Mapping[str, float]) -> None:
+        if self._imitated is not None:
+            self.step, shown = step, self._imitated[step - 1]
+            reported = {**own, **self._usage(own.get("time/step_s", math.inf)), "demonstrations": float(len(shown))}
+            # Each token of a demonstration weighs the same.
+            self._emit_event(StepFinished(step, reported, list(shown), [1.0] * len(shown)), step)
+            return
         # By row and sample, not as they came: the order of trajectories in the lineage does not depend on who was
         # first.
         records = sorted(self._training.pop(step, []), key=lambda record: (record.row, record.sample))

@@ -1,12 +1,14 @@
 """The job folder: everything that OpenRLHF needs to run a plan, as files that a person can read and start by hand.
 
-    argv.json      options of `python -m openrlhf.cli.train_ppo_ray`, a list of strings
+    argv.json      options of `python -m openrlhf.cli.train_ppo_ray`, a list of strings, or where every step imitates of
+                   `openrlhf.cli.train_sft`, which is started on rlf's tokens as launch.sh does
     launch.sh      the same as a shell script: `bash launch.sh` starts the job
     agent.py       `AgentExecutor`, which hands over to rlf with the folder that it lies in
     plan.json      the plan, as `rlf.plan.plan_to_json` writes it
     env.json       environment variables: values that the job sets, and names of the secrets that it needs
     ingest.pem     the certificate of the machine that takes records, with `engine.ingest.certificate`
-    data/          train.jsonl and, with an evaluation set, eval.jsonl (`job.dataset`)
+    data/          train.jsonl and, with an evaluation set, eval.jsonl (`job.dataset`); where every step imitates, the
+                   demonstrations as tokens, in heldout.jsonl those that are held out
     images/        the images that they name, each once (`job.images`), unless every node sees them in `output`
     spool/         one file per process: trajectories, tool calls and scores, written by the agents, or copies of such
                    files on the nodes (`engine.ingest`)
@@ -71,6 +73,8 @@ class Job:
     """Rows of the training set, as many as the run draws."""
     evaluation = _Place("folder", "data/eval.jsonl")
     """Rows of the evaluation set; no such file without one."""
+    heldout = _Place("folder", "data/heldout.jsonl")
+    """Demonstrations that are held out, where every step imitates others."""
     certificate = _Place("folder", "ingest.pem")
     """Copy of `engine.ingest.certificate`, by which agents know the machine that takes their records."""
     spool = _Place("output", "spool")

@@ -44,6 +44,7 @@ _LOST = re.compile(
 
 METRICS: Mapping[str, str] = {
     "policy_loss": "loss/policy",
+    "heldout_loss": "loss/heldout",
     "critic_loss": "loss/value",
     "entropy_loss": "policy/entropy",
     "ppo_clip_ratio": "policy/clip_fraction",

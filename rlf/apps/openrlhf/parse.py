@@ -3,6 +3,8 @@
 A script for a process of its own, with no package but OpenRLHF's parser itself: what that imports for the training is
 replaced by empty modules, and the first thing that training calls hands the arguments back. Abbreviated options are
 off, since `--rollout.batch` would set another option without a word. Prints one JSON object.
+
+Argument: the program whose parser it is, `train_ppo_ray` or `train_sft`.
 """
 
 from __future__ import annotations
@@ -16,8 +18,6 @@ import runpy
 import sys
 import types
 from typing import Any, NoReturn
-
-MODULE = "openrlhf.cli.train_ppo_ray"
 
 
 class _Parsed(BaseException):
@@ -43,12 +43,16 @@ def _stand_ins() -> None:
     _stub("ray", is_initialized=lambda: True)
     _stub("ray.util")
     _stub("ray.util.placement_group", placement_group=None)
+    _stub("openrlhf.datasets", SFTDataset=None)
+    _stub("openrlhf.datasets.utils", blending_datasets=None)
+    _stub("openrlhf.models", Actor=None)
     _stub("openrlhf.trainer")
+    _stub("openrlhf.trainer.sft_trainer", SFTTrainer=None)
     _stub("openrlhf.trainer.ray", create_vllm_engines=None)
     _stub("openrlhf.trainer.ray.launcher", RayActorGroup=nothing, ReferenceModelActor=nothing, RewardModelActor=nothing)
     _stub("openrlhf.trainer.ray.ppo_actor", PolicyModelActor=nothing)
     _stub("openrlhf.trainer.ray.ppo_critic", CriticModelActor=nothing)
-    _stub("openrlhf.utils", get_strategy=hand_back).__path__ = [f"{folder}/utils"]
+    _stub("openrlhf.utils", get_strategy=hand_back, get_tokenizer=None).__path__ = [f"{folder}/utils"]
 
 
 def _watch(known: dict[str, str]) -> None:
@@ -81,17 +85,17 @@ def _jsonable(value: Any) -> Any:
     return {key: _jsonable(child) for key, child in vars(value).items()} if hasattr(value, "__dict__") else value
 
 
-def parse_argv(options: list[str]) -> dict[str, Any]:
-    """Parses options: the arguments or the error, the printed messages, and every known option."""
+def parse_argv(options: list[str], program: str = "train_ppo_ray") -> dict[str, Any]:
+    """Parses the options of a program: the arguments or the error, the printed messages, and every known option."""
     known: dict[str, str] = {}
     said = io.StringIO()
     error, arguments = "", None
     _stand_ins()
-    sys.argv = ["train_ppo_ray", *options]
+    sys.argv = [program, *options]
     _watch(known)
     try:
         with contextlib.redirect_stdout(said):
-            runpy.run_module(MODULE, run_name="__main__")
+            runpy.run_module(f"openrlhf.cli.{program}", run_name="__main__")
     except _Parsed as parsed:
         arguments = _jsonable(parsed.args[0])
     except (ValueError, TypeError, AssertionError, AttributeError, SystemExit) as problem:
@@ -100,4 +104,4 @@ def parse_argv(options: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(parse_argv(json.load(sys.stdin))))  # noqa: T201  # the script's one result
+    print(json.dumps(parse_argv(json.load(sys.stdin), *sys.argv[1:])))  # noqa: T201  # the script's one result

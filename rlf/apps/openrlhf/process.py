@@ -64,9 +64,7 @@ async def local_ray(
     """
     remove_leftovers()
     temporary = Path(tempfile.mkdtemp(prefix=_PREFIX))  # short: sockets below it have paths of at most 107 bytes
-    with socket.socket() as probe:  # a free one
-        probe.bind((_LOOPBACK, 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     options = {"num-gpus": place.num_gpus, "num-cpus": place.num_cpus, "object-store-memory": place.object_store_bytes}
     command = [
         *(
@@ -89,6 +87,14 @@ async def local_ray(
                 yield f"{_LOOPBACK}:{port}", process.pid
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind((_LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 @contextlib.contextmanager

@@ -64,12 +64,14 @@ def rehearse_job(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> RehearsalRe
     asyncio.run(run.run())
     reach("end", "the job and all its processes ended by themselves")
     tools = [tool.name for tool in plan.spec.shown_tools]
-    reach("tools", "; ".join(_tool_words(name, events.calls[name]) for name in tools) or "the spec has none")
-    if plan.spec.env is not None:
-        reach("world", _world_words(events.worlds))
+    if not plan.spec.imitates_only:
+        reach("tools", "; ".join(_tool_words(name, events.calls[name]) for name in tools) or "the spec has none")
+        if plan.spec.env is not None:
+            reach("world", _world_words(events.worlds))
     reach("model saved", _changed(path=Path(model), saved=folder / "job" / "model"))
     shutil.rmtree(folder)
-    return RehearsalReport(tuple(changes), _NOT_COVERED if cpu.vllm else (*_NOT_COVERED, _SAMPLER))
+    sampled_by_other = not (cpu.vllm or plan.spec.imitates_only)
+    return RehearsalReport(tuple(changes), (*_NOT_COVERED, _SAMPLER) if sampled_by_other else _NOT_COVERED)
 
 
 class _Events:
@@ -137,13 +139,14 @@ def _step_words(event: StepFinished) -> str:
     unusable = [name for name in ("loss/policy", "policy/grad_norm") if not math.isfinite(metrics.get(name, math.nan))]
     if unusable:
         raise RunError(f"step {event.step} had no finite {' and '.join(unusable)}")
+    numbers = f"loss {metrics['loss/policy']:.3g}, gradient {metrics['policy/grad_norm']:.3g}"
+    if "demonstrations" in metrics:
+        heldout = f", held out {metrics['loss/heldout']:.3g}" if "loss/heldout" in metrics else ""
+        return f"{len(event.trajectories)} demonstrations; {numbers}{heldout}"
     outcomes = _outcomes(record.result for record in _iterate_calls(event)) or "none"
     broken = sum(item.reward is None for item in event.trajectories)
     empty = "; the rewards of each group are equal: nothing to learn" if metrics.get("groups/dead_share") == 1.0 else ""
-    return (
-        f"{len(event.trajectories)} trajectories, tool calls: {outcomes}; unscorable: {broken}; "
-        f"loss {metrics['loss/policy']:.3g}, gradient {metrics['policy/grad_norm']:.3g}{empty}"
-    )
+    return f"{len(event.trajectories)} trajectories, tool calls: {outcomes}; unscorable: {broken}; {numbers}{empty}"
 
 
 def _outage_words(event: StepFinished, terms: Sequence[Term]) -> str | None:

@@ -225,6 +225,15 @@ def size_changes(spec: RunSpec) -> Iterator[SpecChange]:
         yield SpecChange("train.steps", _STEPS, smaller)
     if train.warmup_steps:
         yield SpecChange("train.warmup_steps", 0, "so that both steps change the weights")
+    if spec.checkpoint.every != _STEPS:
+        yield SpecChange("checkpoint.every", _STEPS, "so that one checkpoint is written")
+    if spec.imitates_only:
+        for key in ("per_step", "heldout"):
+            if getattr(spec.data.demonstrations, key) > _PROMPTS:
+                yield SpecChange(f"data.demonstrations.{key}", _PROMPTS, smaller)
+        if spec.eval.every not in (None, _STEPS):
+            yield SpecChange("eval.every", _STEPS, "so that the held-out loss is found at the end")
+        return
     if train.prompts_per_step != _PROMPTS:
         yield SpecChange("train.prompts_per_step", _PROMPTS, smaller)
     if rollout.num_generations > _GENERATIONS:
@@ -235,8 +244,6 @@ def size_changes(spec: RunSpec) -> Iterator[SpecChange]:
         yield SpecChange("rollout.max_new_tokens", _NEW_TOKENS, "an untrained model seldom ends a turn")
     if train.dynamic_filtering is not None:
         yield SpecChange("train.dynamic_filtering", None, "an untrained model gives no group with mixed rewards")
-    if spec.checkpoint.every != _STEPS:
-        yield SpecChange("checkpoint.every", _STEPS, "so that one checkpoint is written")
     if spec.data.eval is not None:
         if spec.eval.every != _STEPS:
             yield SpecChange("eval.every", _STEPS, "so that one evaluation runs")

@@ -244,16 +244,17 @@ class CpuPlace:
             num_gpus=Layout.of(spec).total_gpus(openrlhf_settings(spec)),
             num_cpus=_CPUS,
             object_store_bytes=_OBJECT_STORE_BYTES,
-            name=f"cpu with {'vLLM' if self.vllm else 'a stand-in for vLLM'}",
+            name="cpu" if spec.imitates_only else f"cpu with {'vLLM' if self.vllm else 'a stand-in for vLLM'}",
         )
 
     def fit(self, spec: RunSpec) -> Fit:
         """A spec without what a CPU cannot do, and what is reported of that."""
-        changes = tuple(place_changes(openrlhf_settings(spec), vllm=self.vllm))
+        samples = not spec.imitates_only
+        changes = tuple(place_changes(openrlhf_settings(spec), vllm=self.vllm and samples))
         changed = "; ".join(f"{change.override} ({change.reason})" for change in changes) or "nothing"
         folder, data = self.environment.folder, {"place": "cpu", "changes": [change.override for change in changes]}
         text = f"the job runs on this CPU, in the environment of rehearsals {folder}; changed for that: {changed}"
-        notices = [Notice("info", text, data), *([] if self.vllm else [self._warn_of_standin()])]
+        notices = [Notice("info", text, data), *([self._warn_of_standin()] if samples and not self.vllm else [])]
         return Fit(changes, tuple(notices), self)
 
     def _warn_of_standin(self) -> Notice:

@@ -6,12 +6,13 @@ import asyncio
 import json
 import logging
 import math
+import os
 import secrets
 import shutil
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,10 @@ from rlf.apps.openrlhf.job import (
     write_place,
 )
 from rlf.apps.openrlhf.log import Loading, LogReader, find_error
-from rlf.apps.openrlhf.process import LOOPBACK_ONLY, JobWatch, local_ray, logged
+from rlf.apps.openrlhf.process import LOOPBACK_ONLY, JobWatch, free_port, local_ray, logged
 from rlf.apps.openrlhf.settings import INGEST_TOKEN, Layout, openrlhf_settings
 from rlf.apps.openrlhf.spool_pool import Encode, SpoolPool
+from rlf.apps.openrlhf.supervised import draw_demonstrations, launcher, write_imitated
 from rlf.apps.openrlhf.transfer import receiving
 from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import ChatFormat
@@ -45,8 +47,9 @@ from rlf.core.errors import RlfError, RunError
 from rlf.engines.engine import Inputs, Start
 from rlf.plan import Plan
 from rlf.spec.model_files import folder_on_disk
-from rlf.training.harness import Harness, build_harness
+from rlf.training.harness import Harness, build_harness, open_demonstrations
 from rlf.types.events import CheckpointSaved, EventSink, Notice
+from rlf.types.score import Scored
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +64,7 @@ _STAGES = {
     "parts": "tools and rewards are open",
     "ray": "Ray runs; next it loads the models, which takes a while",
     "models": "vLLM and the trained models are up",
+    "trainer": "DeepSpeed starts OpenRLHF's supervised trainer; next it loads the model",
 }
 """What is reached before the first step, reported as a notice, with the words for a person who waits."""
 
@@ -123,6 +127,8 @@ class OpenRlhfRun:
         """Whether a cluster's job continues when this driver ends."""
         self._watch: JobWatch | None = None
         """Of a job on this machine while it runs."""
+        self._imitated: list[list[Scored]] | None = None
+        """What each step imitates, where all do."""
 
     def _notify(self, level: str, text: str) -> None:
         self._emit(Notice(level, text, {}))
@@ -181,14 +187,14 @@ class OpenRlhfRun:
     async def run(self) -> None:
         """Runs the job to its end. Cancelled, it ends the job, reads what is left of it and re-raises."""
         async with nullcontext() if self._ingest is None else receiving(self._ingest, self.job):
+            if self._plan.spec.imitates_only:
+                await self._draw()
             if self._goes_on:
                 attempt = read_attempt(self.job)
                 after = self._last_recorded or 0
             else:
                 attempt, after = await self._new_launch(), 0
-            ingest = Ingest(
-                self._plan.spec, self.job, attempt, emit=self._emit, pool=self._pool, after=after, usage=self._usage
-            )
+            ingest = self._ingest_of(attempt, after=after)
             try:
                 await self._launch(ingest, attempt.number)
             except (asyncio.CancelledError, RunError):
@@ -201,6 +207,27 @@ class OpenRlhfRun:
                 if self._ingest is None and not self._leaves_job:
                     await asyncio.to_thread(self._drop_checkpoints)
             await asyncio.to_thread(self._drop_records)
+
+    async def _draw(self) -> None:
+        """Writes what the steps imitate, also for a job that is there: it names what the lineage is given."""
+        async with self._harness.tools:
+            shown = open_demonstrations(self._plan.spec, self._harness)
+            assert shown is not None, "a run that imitates nothing"
+            self._imitated = await draw_demonstrations(self._plan.spec, shown)
+            await asyncio.to_thread(write_imitated, self._imitated, await shown.heldout(), self.job)
+
+    def _ingest_of(self, attempt: JobAttempt, *, after: int, until: int | None = None) -> Ingest:
+        return Ingest(
+            self._plan.spec,
+            self.job,
+            attempt,
+            emit=self._emit,
+            pool=self._pool,
+            after=after,
+            until=until,
+            usage=self._usage,
+            imitated=self._imitated,
+        )
 
     def _tell_left(self, ingest: Ingest, attempt: JobAttempt) -> None:
         """Reports what a stop or a failure cut off, once: the mark is made when the lineage has it."""
@@ -227,7 +254,7 @@ class OpenRlhfRun:
         number = 1
         if self._last_recorded is not None and self.job.argv.is_file():  # else it ended before it had a job
             number = self._catch_up(self._last_recorded) + 1
-        if not self.job.argv.is_file():
+        if not self.job.argv.is_file() and self._imitated is None:
             # Opens tools and rewards once: what is wrong with them is reported before anything is started.
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(self._harness.tools)
@@ -249,15 +276,7 @@ class OpenRlhfRun:
         Returns that launch's number.
         """
         attempt = read_attempt(self.job)
-        ingest = Ingest(
-            self._plan.spec,
-            self.job,
-            attempt,
-            emit=self._emit,
-            pool=self._pool,
-            after=min(recorded, self.step),
-            until=self.step,
-        )
+        ingest = self._ingest_of(attempt, after=min(recorded, self.step), until=self.step)
         ingest.poll(last=True)
         self._tell_left(ingest, attempt)
         return attempt.number
@@ -309,16 +328,30 @@ class OpenRlhfRun:
         environment = self._place.environment(job_env["set"] | LOOPBACK_ONLY)
         command = [self._place.python, "-m", "openrlhf.cli.train_ppo_ray", *options]
         log, folder = self.job.log(number), self.job.folder
+        if self._imitated is not None:
+            environment["PATH"] = os.pathsep.join([str(Path(self._place.python).parent), environment.get("PATH", "")])
+            starter = [self._place.python, "-m", "deepspeed.launcher.runner", "--master_port", str(free_port())]
+            command = [*starter, *launcher(self._plan.spec), *options]
+            self._reach("trainer")
+            async with logged(command, log=log, environment=environment, folder=folder) as process:
+                with self._watched([process.pid], environment):
+                    yield process
+            return
         ray_log = log.with_name(f"ray-{number}.log")
         async with local_ray(self._place, log=ray_log, environment=environment, folder=folder) as (address, ray):
             environment["RAY_ADDRESS"] = address
             self._reach("ray")
             async with logged(command, log=log, environment=environment, folder=folder) as process:
-                self._watch = JobWatch([ray, process.pid], self._gpus(environment))
-                try:
+                with self._watched([ray, process.pid], environment):
                     yield process
-                finally:
-                    await asyncio.to_thread(self._watch.close)
+
+    @contextmanager
+    def _watched(self, roots: list[int], environment: Mapping[str, str]) -> Iterator[None]:
+        self._watch = JobWatch(roots, self._gpus(environment))
+        try:
+            yield
+        finally:
+            self._watch.close()
 
     def _gpus(self, environment: Mapping[str, str]) -> str:
         """The GPUs that Ray gives to the job, the first ones that it sees; empty where it trains on a CPU."""
@@ -344,7 +377,7 @@ class OpenRlhfRun:
             await asyncio.to_thread(ingest.drop_recorded, self._flush)
             lines += new
             self.step = max(self.step, ingest.step)
-            if not loading.is_over:
+            if not loading.is_over and self._imitated is None:
                 for words in loading.read(new):
                     self._emit(Notice("info", words, {"stage": "loading"}))
                 if loading.is_over:

@@ -238,8 +238,10 @@ LAYOUT_KEYS = (
     "train.micro_batch_tokens",
     "train.algorithm",
     "train.kl",
+    "train.steps",
     "rollout.num_generations",
     "rollout.max_total_tokens",
+    "data.demonstrations",
 )
 """Keys of a spec that decide its layout."""
 
@@ -273,27 +275,32 @@ class Layout:
     def of(cls, spec: RunSpec) -> Self:
         """The layout of a spec whose engine is OpenRLHF."""
         engine, train, rollout = openrlhf_settings(spec), spec.train, spec.rollout
-        all_share = engine.colocate is Colocate.ALL and engine.mode is Mode.SYNC
+        shown = spec.data.demonstrations if spec.imitates_only else None  # then there is the policy alone
+        all_share = engine.colocate is Colocate.ALL and engine.mode is Mode.SYNC and shown is None
         num_ranks = max(1, engine.actor.total // engine.ring_attention)
-        batch = train.prompts_per_step * rollout.num_generations // train.mini_batches
+        batch = (
+            train.prompts_per_step * rollout.num_generations // train.mini_batches if shown is None else shown.per_step
+        )
         longest = rollout.max_total_tokens
         of_rank = max(1, batch // num_ranks)
         most = min(of_rank, train.micro_batch_tokens // longest)
         memory = engine.vllm.gpu_memory
         fills = max(1, engine.actor.total // engine.vllm.tensor_parallel) if all_share else 1
+        micro_batch = next((n for n in range(most, 1, -1) if of_rank % n == 0), 1)
+        budget = max(train.micro_batch_tokens, longest) if shown is None else micro_batch * longest
         return cls(
             actor=engine.actor,
-            ref=(engine.ref or engine.actor) if train.kl.coef > 0 else None,
-            critic=(engine.critic or engine.actor) if train.algorithm.needs_critic else None,
-            num_engines=engine.vllm.engines or fills,
+            ref=(engine.ref or engine.actor) if train.kl.coef > 0 and shown is None else None,
+            critic=(engine.critic or engine.actor) if train.algorithm.needs_critic and shown is None else None,
+            num_engines=0 if shown is not None else engine.vllm.engines or fills,
             tensor_parallel=engine.vllm.tensor_parallel,
             gpu_memory=memory if memory is not None else SHARED_GPU_MEMORY if all_share else OWN_GPU_MEMORY,
             all_share=all_share,
             sleep=all_share if engine.sleep is None else engine.sleep,
             num_ranks=num_ranks,
             batch=batch,
-            micro_batch=next((n for n in range(most, 1, -1) if of_rank % n == 0), 1),
-            micro_batch_tokens=-(-max(train.micro_batch_tokens, longest) // engine.ring_attention),
+            micro_batch=micro_batch,
+            micro_batch_tokens=-(-budget // engine.ring_attention),
         )
 
     @property

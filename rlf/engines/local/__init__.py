@@ -72,13 +72,9 @@ class Local(Engine):
         solutions, teacher = (getattr(estimator, path[-1], None) for path in (SOLUTIONS, TEACHER))
         if loaded.spec.data.demonstrations is None and solutions is None and teacher is None:
             return [], []
-        from rlf.training.harness import import_app
+        from rlf.training.harness import find_unwritable, import_app
 
-        try:
-            if loaded.spec.data.demonstrations is not None:
-                faults += import_app("data.demonstrations", "demos", "steps").find_demonstration_faults(loaded)
-        except RlfError as error:
-            faults.append(loaded.fault(("data", "demonstrations"), str(error)))
+        faults += find_unwritable(loaded)
         try:
             if solutions is not None:
                 import_app(".".join(SOLUTIONS), "demos", "rows").load_solutions(solutions)

@@ -78,7 +78,7 @@ def test_the_list_of_options_is_that_of_the_installed_version():
 def test_the_parser_is_asked_once_for_the_same_options(load, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked, run = [], parser._run_parser
-    monkeypatch.setattr(parser, "_run_parser", lambda options, python: asked.append(options) or run(options, python))
+    monkeypatch.setattr(parser, "_run_parser", lambda options, *rest: asked.append(options) or run(options, *rest))
     options = argv(load().spec, JOB)
     other = [*options, "--eval.steps", "7"]
     assert parse_options(options) == parse_options(options) != parse_options(other)
