@@ -213,7 +213,8 @@ class _Ladder:
 
     def _declared(self) -> tuple[dict[str, Any], int]:
         """The settings of demonstrations, and how many steps they take: the spec's, or the solutions of its tasks."""
-        spec = check_spec(self._files, self._overrides).plan.spec if self._has_demonstrations() else self.spec
+        # Not checked as a whole: the engine may have no run that does both.
+        spec = load_spec(self._files, self._overrides).spec if self._has_demonstrations() else self.spec
         if (declared := spec.data.demonstrations) is not None:
             shown = declared.model_dump(mode="json") | {"steps": None}
             return shown, min(declared.steps or spec.train.steps, spec.train.steps)
@@ -229,7 +230,7 @@ class _Ladder:
         return {"path": str(file), "per_step": _PER_STEP, "learning_rate": _FASTER * spec.train.learning_rate}, steps
 
     def _has_demonstrations(self) -> bool:
-        shown = load_spec(list(self._files), list(self._overrides)).spec.data.demonstrations
+        shown = load_spec(self._files, self._overrides).spec.data.demonstrations
         return shown is not None and (shown.path.startswith(BUILTIN) or Path(shown.path).exists())
 
     def _distillation(self) -> Rung:
@@ -299,7 +300,8 @@ class _Ladder:
         imitates = "train.algorithm=supervised" in changes
         tried_after = imitates and Feature.EVALUATED_IMITATION in self.spec.engine.LACKS
         if tried_after:
-            asked = ["data.eval=null", "eval=null"]
+            loaded = load_spec(self._files, [*self._overrides, *changes])
+            asked = ["data.eval=null", *(["~eval"] if loaded.value(("eval",)) is not None else [])]
         checked = check_spec(self._files, [*self._overrides, *changes, *asked, f"name={named}"])
         notices, folder = power_notices(checked), self._runs_folder
         known = self._find(checked.plan.plan_hash, named)
