@@ -303,15 +303,15 @@ class _Ladder:
             loaded = load_spec(self._files, [*self._overrides, *changes])
             asked = ["data.eval=null", *(["~eval"] if loaded.value(("eval",)) is not None else [])]
         checked = check_spec(self._files, [*self._overrides, *changes, *asked, f"name={named}"])
-        notices, folder = power_notices(checked), self._runs_folder
-        known = self._find(checked.plan.plan_hash, named)
+        placed, folder = checked.fit_here(power_notices(checked)), self._runs_folder
+        known = self._find(placed.plan.plan_hash, named)
         if known is None or known.status is not RunStatus.FINISHED:
 
             def view(info: Any) -> EventSink:
                 self._notify(f"{name}: run {info.run_id}, {info.total_steps - info.first_step + 1} steps")
                 return self._show
 
-            play = partial(start, checked.fit_here(notices)) if known is None else partial(resume, known.id)
+            play = partial(start, placed) if known is None else partial(resume, known.id)
             done = play(runs_folder=folder, view=view, command=self._command)
             if done.status is not RunStatus.FINISHED:
                 again = shlex.join(self._command)
