@@ -119,7 +119,7 @@ MCP_SERVERS := 'mcp<2' mcp-server-git==2026.10.10 mcp-server-sqlite==2025.4.25 m
 
 # Clients of model servers, each as its users have it. Where they cannot be installed their tests skip and say so.
 CLIENTS := .venv/clients
-CLIENT_PACKAGES := openai==3.57.0 anthropic==2.14.0 openai-agents==0.24.0
+CLIENT_PACKAGES := 'openai[aiohttp]==3.57.0' anthropic==2.14.0 openai-agents==0.24.0
 .venv/clients/ready: .venv/installed
 	@test -x $(CLIENTS)/bin/python || $(BIN)/uv venv --quiet --allow-existing --seed $(CLIENTS) || $(PYTHON) -m venv $(CLIENTS)
 	@$(UV) $(CLIENTS)/bin/python $(CLIENT_PACKAGES) || $(CLIENTS)/bin/pip install --quiet $(CLIENT_PACKAGES) \

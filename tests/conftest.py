@@ -34,7 +34,7 @@ LONG = (
     *("tests/apps/openrlhf/test_rehearsal.py", "tests/apps/openrlhf/test_cluster.py", "tests/apps/mcp/"),
     "tests/apps/openrlhf/test_imitation.py",
     *("tests/runs/test_judge_serve.py", "tests/apps/chaos/test_plans.py", "tests/apps/chaos/test_chaos.py"),
-    "tests/tools/test_mcp_liveness.py",
+    *("tests/tools/test_mcp_liveness.py", "tests/apps/serve/agents/test_guide.py"),
 )
 """Files of tests of ten seconds and more, at the beginning of their ids."""
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlf.runs.place import open_reader
+from rlf.types import StopReason
+from tests.apps.serve.test_clients import PYTHON
 from tests.processes import Process, call_rlf
 
 GUIDE = Path(__file__).parents[4] / "docs/guides/agents.md"
@@ -52,6 +58,33 @@ def test_the_guides_agent_is_certified_and_learns(project: Path) -> None:
     assert code == 2 and "an agent made its trajectories" in errors
     code, found, errors = rlf(project, "eval", "latest", "agent.yaml", "eval.limit=4")
     assert code == 0, errors
+
+
+WITH_SDK = """
+import site, sys
+site.addsitedir(sys.argv.pop(1))  # behind the SDK and what it needs
+from rlf.cli.start import main
+sys.argv[0] = "rlf"
+main()
+"""
+
+
+@pytest.mark.skipif(not PYTHON.exists(), reason=f"no openai SDK at {PYTHON}; run `make .venv/clients/ready`")
+def test_the_guides_agent_on_the_openai_sdk_is_certified_and_trained(project: Path) -> None:
+    keys = ["rollout.agent.callable=openai_agent.py:run", "train.steps=2", "eval=null", "~data.eval"]
+    command = [str(PYTHON), "-c", WITH_SDK, sysconfig.get_path("purelib"), "run", "agent.yaml", "--json", *keys]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    with open_reader(project / "runs") as reader:
+        run_id = reader.get_run("latest").record.id
+        played, steps = reader.trajectories(run_id), reader.steps(run_id)
+    assert len(played) == 2 * 16 * 8
+    assert not [one.error for one in played if one.stop is StopReason.INFRA_FAILURE]
+    assert sum(one.num_turns > 1 for one in played) > len(played) / 4, "results of its tool are answered"
+    assert all(step.metrics["loss/policy"] for step in steps)
+    _, found, errors = rlf(project, "runs", "show", "latest")
+    assert "100.0% of later calls continue an earlier one; no wrong samples" in json.dumps(found), errors
 
 
 @pytest.mark.parametrize(("exit_code", "error"), [(0, None), (3, "agent: exit: exit code 3")])
