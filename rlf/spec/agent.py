@@ -49,7 +49,7 @@ class AgentFailure(StrEnum):
     @property
     def may_pass(self) -> bool:
         """Whether it may go another time: a service that is down comes back, a history that is rewritten does not."""
-        return self in (AgentFailure.EXIT, AgentFailure.TIMEOUT)
+        return self in (AgentFailure.EXIT, AgentFailure.TIMEOUT, AgentFailure.NO_CALL)
 
 
 def agent_error(failure: AgentFailure, words: str) -> str:

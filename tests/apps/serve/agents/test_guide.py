@@ -87,6 +87,30 @@ def test_the_guides_agent_on_the_openai_sdk_is_certified_and_trained(project: Pa
     assert "100.0% of later calls continue an earlier one; no wrong samples" in json.dumps(found), errors
 
 
+CATCHES = """
+import my_agent
+
+sessions = []
+
+async def run(task, session):
+    # Clients give up that connect while their process is busy, and this agent catches that.
+    sessions.append(session.key)
+    return "" if len(sessions) <= 28 else await my_agent.run(task, session)
+"""
+
+
+def test_trajectories_whose_agent_caught_that_its_client_gave_up_are_played_again(project: Path) -> None:
+    (project / "catches.py").write_text(CATCHES, encoding="utf-8")
+    keys = ["rollout.agent.callable=catches.py:run", "train.steps=1", "train.prompts_per_step=4", "eval=null"]
+    code, _, errors = rlf(project, "run", "agent.yaml", *keys, "~data.eval")
+    assert code == 0, errors
+    with open_reader(project / "runs") as reader:
+        played = reader.trajectories(reader.get_run("latest").record.id)
+    failed = [one for one in played if (one.error or "").startswith("agent: no_call: ")]
+    assert len(failed) >= 20, "28 but for those of the certificate, of 32"
+    assert sum(one.reward is not None for one in played) == 32, "a step is not made of what is left"
+
+
 @pytest.mark.parametrize(("exit_code", "error"), [(0, None), (3, "agent: exit: exit code 3")])
 def test_a_command_plays_a_trajectory_in_a_folder_of_its_own(project: Path, exit_code: int, error: str | None) -> None:
     agent = ["rollout.agent.callable=null", f"rollout.agent.command=python program.py {{{{ prompt }}}} {exit_code}"]
