@@ -13,6 +13,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from pydantic import Field
 
 from rlf.apps.serve import ServeSettings
@@ -45,6 +46,9 @@ _JUDGES = (Chat, Completions)
 """Those that judges speak: all that a strict server has."""
 
 logger = logging.getLogger(__name__)
+_http_log = logging.getLogger(f"{__name__}.http")
+# A request that is no HTTP is its sender's fault, and answered with 400; aiohttp would log it as a defect.
+_http_log.addFilter(lambda record: not isinstance((record.exc_info or (0, 0))[1], HttpProcessingError))
 _OPEN = frozenset({"/health"})
 """Paths that need no key."""
 _COUNT = "/v1/messages/count_tokens"
@@ -310,7 +314,8 @@ def _encode_events(items: Iterable[Any]) -> bytes:
 @asynccontextmanager
 async def answering(server: Server, *listeners: socket.socket) -> AsyncIterator[str]:
     """Has a server answer what comes to sockets for as long as the context is open; gives the URL of the first one."""
-    runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=2)
+    options: dict[str, Any] = {"handler_cancellation": True, "logger": _http_log}
+    runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=2, **options)
     await runner.setup()
     try:
         context = server_context(server.certificate)

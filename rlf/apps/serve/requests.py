@@ -122,6 +122,10 @@ _WHY = {
 }
 _MISSPELT = 0.8
 """How alike an unknown key and a known one are that are taken for the same, from 0 to 1."""
+_MOST_UNKNOWN, _MOST_PLACES = 100, 1000
+"""Names of unknown keys in a request, and places where they stand: each is compared with all that are known."""
+_MOST_STOPS = 64
+"""Texts, and tokens, that end an answer: each is looked for at each token of every answer."""
 Note = Callable[[str], None]
 """Takes the name of a key that was taken without effect."""
 _STRICT = frozenset({"model", "messages", "prompt", "tools", "tool_choice", "max_tokens", "max_completion_tokens"}) | {
@@ -148,7 +152,7 @@ class SampledRequest(StrictModel):
     top_k: int = Field(default=0, ge=-1)
     min_p: float = Field(default=0.0, ge=0, le=1)
     stop: str | tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
+    stop_token_ids: tuple[int, ...] = Field(default=(), max_length=_MOST_STOPS)
     ignore_eos: bool = False
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     n: int = Field(default=1, ge=1, le=128)
@@ -162,7 +166,10 @@ class SampledRequest(StrictModel):
     @property
     def stops(self) -> tuple[str, ...]:
         """Strings that end an answer, each of them something."""
-        return tuple(filter(None, (self.stop,) if isinstance(self.stop, str) else self.stop))
+        stops = tuple(filter(None, (self.stop,) if isinstance(self.stop, str) else self.stop))
+        if len(stops) > _MOST_STOPS:
+            raise Refusal(400, f"stop: got {len(stops)} texts; at most {_MOST_STOPS}. Leave some out.", key="stop")
+        return stops
 
     @property
     def limit(self) -> int | None:
@@ -303,6 +310,9 @@ def read_request(kind: type[R], body: Mapping[str, Any], *, strict: bool = False
         return kind.model_validate(asked)
     except ValidationError as error:
         unknown = [fault["loc"] for fault in error.errors() if fault["type"] == "extra_forbidden"]
+        if len(unknown) > _MOST_PLACES or len({place[-1] for place in unknown}) > _MOST_UNKNOWN:
+            words = f"got {len(unknown)} keys that this server does not know, {str(unknown[0][-1])!r:.40} among them"
+            raise Refusal(400, f"{words}. Leave them out.") from error
         for place in unknown:
             _refuse_meant(place, kind)
         if not unknown or len(unknown) < error.error_count():

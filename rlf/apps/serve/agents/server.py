@@ -175,8 +175,10 @@ class SessionServer(Server):
             del self._ended[next(iter(self._ended))]
 
     def find_key(self, request: web.Request) -> str | None:
-        """The session's own."""
-        name = request.match_info.get("session", "")
+        """The session's own; None where there is no such path, as its answer says."""
+        if request.match_info.http_exception is not None:
+            return None
+        name = request.match_info["session"]
         if name in self._ended:
             return self._ended[name]
         return self._find_session(name).key

@@ -574,6 +574,97 @@ async def retries_before_the_answer(task: AgentTask, session: AgentSession) -> s
     return str(message_of(await ask(session, messages, retry=1))["content"])
 
 
+async def answers_of(session: AgentSession, *requests: bytes) -> list[bytes]:
+    """Status lines of what is sent as it stands, each over a connection of its own."""
+    found = []
+    for request in requests:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(session.url).port)
+        writer.write(request)
+        found.append(await reader.readline())
+        writer.close()
+    return found
+
+
+def head(session: AgentSession, *lines: str, path: str = "/chat/completions") -> bytes:
+    url = urlsplit(session.url)
+    own = f"POST {url.path}{path} HTTP/1.1", f"Host: {url.netloc}", f"Authorization: Bearer {session.key}"
+    return "".join(f"{line}\r\n" for line in (*own, *lines, "")).encode()
+
+
+async def speaks_no_http(task: AgentTask, session: AgentSession) -> str:
+    """Hides a request in the body of another, and sends heads and bodies that cannot be read."""
+    body = json.dumps({"model": "policy", "messages": [*task.messages]}).encode()
+    size = f"Content-Length: {len(body)}"
+    hidden = head(session, size) + body
+    said = await answers_of(
+        session,
+        head(session, "Content-Length: 4", "Transfer-Encoding: chunked") + b"0\r\n\r\n" + hidden,
+        head(session, "Content-Length: 3", size) + body,
+        head(session, "Transfer-Encoding: chunked") + b"zz\r\n",
+        head(session, size, f"X: {'x' * 100_000}") + body,
+        head(session, size, *(f"X-{at}: x" for at in range(10_000))) + body,
+        head(session, size, "Content-Encoding: gzip") + body,
+        head(session, size, path="/%zz\xff") + body,
+    )
+    assert all(b" 400 " in line for line in said), said
+    return await plain(task, session)
+
+
+async def leaves_a_body_open(task: AgentTask, session: AgentSession) -> str:
+    """A request whose body never ends, beside others; and one whose body ends after the agent does."""
+    body = json.dumps({"model": "policy", "messages": [*task.messages]}).encode()
+    opened = [await asyncio.open_connection("127.0.0.1", urlsplit(session.url).port) for _ in range(2)]
+    for _, writer in opened:
+        writer.write(head(session, f"Content-Length: {len(body)}") + body[:-1])
+
+    async def ends() -> None:
+        await asyncio.sleep(0.2)
+        opened[0][1].write(body[-1:])
+        seen.append((int((await opened[0][0].readline()).split()[1]), None))
+        for _, writer in opened:
+            writer.close()
+
+    late.append(asyncio.ensure_future(ends()))
+    return await plain(task, session)
+
+
+async def repeats_itself_a_hundred_times(task: AgentTask, session: AgentSession) -> str:
+    """All at once, and each with the header of a retry."""
+    found = await asyncio.gather(*(ask(session, [*task.messages], retry=1) for _ in range(100)))
+    assert all(answer["choices"] == found[0]["choices"] for answer in found)
+    message = message_of(found[0])
+    return str(message_of(await ask(session, [*task.messages, message, *results(message)]))["content"])
+
+
+async def sends_what_no_request_holds(task: AgentTask, session: AgentSession) -> str:
+    """Keys without end, values of other types, numbers that are none; then a path that there is not."""
+    odd: list[Json] = [
+        {f"key{at}": at for at in range(3000)},
+        {"metadata": {}, "tools": [{**TOOLS[0], f"key{at}": at} for at in range(200)]},
+        {"stop": [str(at) for at in range(10_000)]},
+        {"stop_token_ids": [*range(10_000)]},
+        {"temperature": float("nan")},
+        {"tools": [None]},
+        {"response_format": {"type": ["json_schema"]}},
+        {"tool_choice": {"type": "function", "function": {"name": ["search"]}}},
+    ]
+    for keys in odd:
+        assert "error" in await ask(session, [*task.messages], **keys), str(keys)[:80]
+    messages: list[Any] = [
+        [None],
+        [{"role": ["user"], "content": "a"}],
+        [{"role": "user", "content": {"text": "a"}}],
+        [*task.messages, {"role": "assistant", "tool_calls": [None]}],
+        [*task.messages, {"role": "tool", "tool_call_id": ["a"], "content": "a"}],
+        {"role": "user"},
+    ]
+    for each in messages:
+        assert "error" in await ask(session, each), str(each)[:80]
+    lines = [head(session, "Content-Length: 0", path=path) for path in ("/embeddings", "/models")]
+    assert [line.split()[1] for line in await answers_of(session, *lines)] == [b"404", b"405"]
+    return await plain(task, session)
+
+
 async def continues_a_cut_answer(task: AgentTask, session: AgentSession) -> str:
     """Has the model write on from a part of its answer."""
     message = message_of(await ask(session, [*task.messages]))

@@ -171,6 +171,10 @@ def test_a_jump_of_the_clock_ends_no_trajectory(monkeypatch: pytest.MonkeyPatch)
         ("answers_calls_backwards", [TWO_CALLS, ANSWER], ["first", ""]),
         ("retries_before_the_answer", [CALL, ANSWER], ["first", ""]),
         ("continues_a_cut_answer", [ANSWER, ANSWER], ["first", calls.EDITED]),
+        ("speaks_no_http", [CALL, ANSWER], ["first", ""]),
+        ("leaves_a_body_open", [CALL, ANSWER], ["first", ""]),
+        ("repeats_itself_a_hundred_times", [CALL, ANSWER], ["first", ""]),
+        ("sends_what_no_request_holds", [CALL, ANSWER], ["first", ""]),
     ],
 )
 def test_a_call_is_linked_to_the_one_that_it_continues(
@@ -362,6 +366,16 @@ def test_a_call_under_way_at_the_end_is_refused_as_one_after_it(monkeypatch: pyt
     check_exact(trajectory, policy)
     assert (adversaries.seen[-1][0], trajectory.stop) == (403, StopReason.ANSWERED)
     assert adversaries.seen[-1][1]["error"]["code"] == "over"
+
+
+def test_a_body_that_ends_after_its_trajectory_is_refused_as_a_call_after_the_end() -> None:
+    play("leaves_a_body_open", [ANSWER])
+    assert adversaries.seen[-1][0] == 403
+
+
+def test_what_repeats_a_request_is_counted_and_no_call() -> None:
+    trajectory, _ = play("repeats_itself_a_hundred_times", [CALL, ANSWER])
+    assert trajectory.world is not None and (trajectory.world.final_state or {})["repeated"] == 99
 
 
 def test_a_wrong_key_is_refused_and_costs_nothing() -> None:
