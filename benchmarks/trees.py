@@ -29,7 +29,6 @@ _TREE = ("rollout.num_generations=12", "+rollout.tree={roots: 4}")
 ARMS = {
     "whole rollouts, grpo": ("train.algorithm=grpo",),
     "trees, tree_grpo": ("train.algorithm=tree_grpo", *_TREE),
-    "trees, grpo": ("train.algorithm=grpo", *_TREE),
 }
 BASE = next(iter(ARMS))
 EVERY = 2
@@ -115,15 +114,7 @@ def main() -> None:
     folder = asked.folder.resolve()
     if not asked.table:
         folder.mkdir(parents=True, exist_ok=True)
-        both, rest = list(ARMS)[:2], list(ARMS)[2:]
-        order = [
-            (world, arm, seed)
-            for arms in (both, rest)
-            for seed in range(asked.seeds)
-            for world in WORLDS
-            for arm in arms
-        ]
-        units = [(*unit, folder) for unit in order]
+        units = [(world, arm, seed, folder) for seed in range(asked.seeds) for world in WORLDS for arm in ARMS]
         with ThreadPoolExecutor(asked.workers) as workers:
             list(workers.map(lambda unit: run_arm(*unit), units))
     print("| task | rollouts, algorithm | seeds | thousand sampled tokens | area | less the first row's | at the end |")
