@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import time
 
@@ -15,7 +13,7 @@ from .conftest import SPECS
 from .test_rehearsal import left_over, wait_until  # noqa: F401  # a fixture
 from .test_supervised import IMITATES, needs_environment
 
-ASKED = [*IMITATES, "engine={kind: openrlhf}", "train.steps=6", "eval.every=2", "+checkpoint.every=2"]
+ASKED = [*IMITATES, "engine={kind: openrlhf}", "train.steps=6", "eval.every=2", "checkpoint.every=2"]
 
 
 @needs_environment
@@ -28,7 +26,7 @@ def test_a_run_that_imitates_survives_kill_9_and_lowers_the_loss_of_what_it_neve
             wait_until(lambda: list(runs.glob("*/job/ckpt/_actor/global_step2/metric.json")), job)
             wait_until(lambda: load_run(runs_folder=runs).steps(), job)
         finally:
-            os.kill(job.pid, signal.SIGKILL)
+            job.kill()
     deadline = time.monotonic() + 60
     while left_over() and time.monotonic() < deadline:
         time.sleep(0.1)
