@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from aiohttp import web
 
 from rlf.apps.chaos.chaos import _look, _Process, _verify
 from rlf.builtin import encyclopedia
+from rlf.processes.forking import die_with
 from rlf.runs.place import open_reader
 
 ROOT = Path(__file__).parents[1]
@@ -192,7 +194,12 @@ def try_specs(server: Server, wanted: list[str], faults: str) -> None:
     serve = ["tools", "serve", "--mcp", "http", "--port", "0", str(ROOT / "tool_specs/search.yaml")]
     with (
         tempfile.TemporaryDirectory() as place,
-        subprocess.Popen([sys.executable, "-m", "rlf", *serve], stderr=subprocess.PIPE, text=True) as mcp,
+        subprocess.Popen(
+            [sys.executable, "-m", "rlf", *serve],
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=partial(die_with, os.getpid()),  # also where this process is killed
+        ) as mcp,
     ):
         assert mcp.stderr is not None, "a server without stderr"
         try:

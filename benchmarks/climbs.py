@@ -92,9 +92,9 @@ def train_alone(spec: str, runs: Path, least: int, *more: str) -> Alone:
         if not (folder / "done").exists():
             file, *changes = spec.split()
             command = [sys.executable, "-m", "rlf", "run", str(_ROOT / file), *changes, *_ALONE, f"eval.limit={LIMIT}"]
-            command += [*more, *steps, "--runs", str(folder)]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            (folder / "done").touch()
+            command += [*more, *steps, "--json", "--runs", str(folder)]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            (folder / "done").write_text(json.loads(done.stdout.splitlines()[-1])["data"]["run_id"], encoding="utf-8")
         found = read_alone(folder)
         if found.low >= TARGET or found.num_sampled >= least:
             return found
@@ -103,9 +103,9 @@ def train_alone(spec: str, runs: Path, least: int, *more: str) -> Alone:
 
 
 def read_alone(folder: Path) -> Alone:
-    """What a finished run came to."""
+    """What the run came to that `done` names: a folder may hold others, which were stopped."""
     with open_reader(folder) as reader:
-        run_id = reader.get_run("latest").record.id
+        run_id = reader.get_run((folder / "done").read_text(encoding="utf-8") or "latest").record.id
         last = max(reader.evaluations(run_id), key=lambda one: one.step)
         played = reader.trajectories(run_id, TrajectoryFilter(phase=TRAIN))
     interval = interval_of(last.metrics)

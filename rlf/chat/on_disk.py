@@ -46,7 +46,13 @@ class _Tokenizer:
         except Exception as error:  # tokenizers raises nothing narrower
             raise RlfError(f"model.path: {file} is no tokenizer: {error}. Fetch the model's files again.") from error
         self.added_tokens_decoder: dict[int, Any] = self.backend_tokenizer.get_added_tokens_decoder()
-        values = _read_object(folder / "special_tokens_map.json") | _read_object(folder / "tokenizer_config.json")
+        try:
+            values = _read_object(folder / "special_tokens_map.json") | _read_object(folder / "tokenizer_config.json")
+        except ValueError as error:
+            message = (
+                f"model.path: {folder}: a file of its tokenizer is not JSON: {error}. Fetch the model's files again."
+            )
+            raise RlfError(message) from error
         named = {name: values[name] for name in _SPECIAL if values.get(name) is not None}
         self.special_tokens_map = {
             name: token["content"] if isinstance(token, dict) else str(token) for name, token in named.items()

@@ -26,7 +26,15 @@ from rlf.data import open_tasks
 from rlf.spec.budget import MEASURED, PromptSizes, check_budget
 from rlf.spec.kinds import is_endpoint
 from rlf.spec.load import LoadedSpec, reads
-from rlf.spec.model_files import folder_on_disk, named_folder, read_config, read_context, read_shapes
+from rlf.spec.model_files import (
+    JSON_FILES,
+    find_no_object,
+    folder_on_disk,
+    named_folder,
+    read_config,
+    read_context,
+    read_shapes,
+)
 from rlf.spec.models import DataSource
 from rlf.spec.nodes import KeyPath, deepest_node, show
 from rlf.spec.paths import TEACHER, declared_files, env_files, identity, is_local, missing_file, reward_files
@@ -161,7 +169,8 @@ def _check_folder(loaded: LoadedSpec, path: KeyPath, name: str | None) -> list[F
     if absent:
         fix = "Write a folder as `save_pretrained` leaves it, with model and tokenizer."
         return [loaded.fault(path, f"{shown}: has no {' and no '.join(absent)}. {fix}")]
-    return []
+    found = ((name, find_no_object(folder / name)) for name in JSON_FILES)
+    return [loaded.fault(path, f"{shown}: {name} {words}") for name, words in found if words is not None]
 
 
 @reads("model.path", "rollout.max_images")

@@ -61,6 +61,21 @@ def read_config(folder: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
+JSON_FILES = ("config.json", "tokenizer_config.json", "generation_config.json")
+"""Files of a model that hold an object, the last one where there is one."""
+
+
+def find_no_object(file: Path) -> str | None:
+    """What is wrong with a file of a model that should hold a JSON object; None where it does, or is not there."""
+    try:
+        value = json.loads(file.read_bytes()) if file.is_file() else {}
+    except (ValueError, RecursionError) as error:
+        return f"is not JSON: {error}."
+    except OSError as error:
+        return f"cannot be read: {error.strerror}. Check its permissions."
+    return None if isinstance(value, dict) else "holds no JSON object. Fetch the model's files again."
+
+
 def read_context(folder: Path) -> int | None:
     """Tokens that a model has positions for, stretched ones included; None where its configuration does not say."""
     config = read_config(folder)

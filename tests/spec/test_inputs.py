@@ -59,6 +59,14 @@ def test_a_tokenizer_config_that_is_no_json_is_reported(list_faults):
     assert line.startswith("override model.path: model: tokenizer_config.json is not JSON: ")
 
 
+def test_files_of_a_model_that_hold_no_object_are_reported(list_faults):
+    changes = {"model/config.json": "[]", "model/generation_config.json": ""}
+    assert list_faults(changes=changes) == [
+        "override model.path: model: config.json holds no JSON object. Fetch the model's files again.",
+        "override model.path: model: generation_config.json is not JSON: Expecting value: line 1 column 1 (char 0).",
+    ]
+
+
 def test_faults_of_rows_are_at_the_rows_and_of_all_inputs_at_once(list_faults):
     rows = '{"question": "q", "answer": "a"}\n{"question": "q", "answer": null}\n'
     lines = list_faults("data.train.path=./rows.jsonl", config="{}", changes={"rows.jsonl": rows})

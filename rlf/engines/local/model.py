@@ -221,8 +221,11 @@ def load_model(
     try:
         held = dtype if frozen or lora is not None else torch.float32
         full = AutoModelForCausalLM.from_pretrained(path, dtype=held, attn_implementation=ATTENTION)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        why = first_line(error)
+    except Exception as error:  # transformers checks little of a model's files, and fails on the rest in any way
+        is_words = isinstance(error, OSError | ValueError | RuntimeError | SafetensorError)
+        why = first_line(error) if is_words else f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        if "ignore_mismatched_sizes" in why:
+            why = "its weights have other shapes than its config.json says. Fetch the model's files again"
         raise RlfError(f"model.path: {path!r} does not load as a causal language model: {why}") from error
     full.to(device)  # type: ignore[arg-type]  # transformers wraps it without its signature
     if lora is not None:
@@ -302,7 +305,16 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def save_model(model: PolicyModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """Writes a Hugging Face folder; for a LoRA model its adapters and configuration alone."""
+    settings, file = model.full.generation_config, folder / "generation_config.json"
+    try:
+        settings.validate(strict=True)
+    except ValueError:  # models are published with settings that transformers loads and does not save
+        model.full.generation_config = type(settings)()
     model.full.save_pretrained(folder)
+    if model.full.generation_config is not settings:
+        model.full.generation_config = settings
+        if file.is_file():  # not among adapters
+            settings.to_json_file(file)
     model.full.config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

@@ -1,11 +1,14 @@
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 import transformers
 
+from rlf.builtin.names import builtin_path
+from rlf.chat.encoding import load_tokenizer
 from rlf.core import RlfError
-from rlf.engines.local.model import load_model, resolve_device
+from rlf.engines.local.model import load_model, resolve_device, save_model
 from tests.engines.local.test_sampler import new_sampler, play, recomputed
 
 SMALL = {
@@ -65,6 +68,26 @@ def test_weights_that_are_cut_off_are_named(tmp_path):
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(RlfError, match=r"does not load as a causal language model: .*header"):
         load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
+
+
+def test_what_transformers_stumbles_over_is_reported(tmp_path):
+    load(tmp_path, "Llama")
+    config = json.loads((tmp_path / "config.json").read_text())
+    for key, value, words in (("hidden_act", "nope", "KeyError: 'nope'"), ("hidden_size", 64, "other shapes")):
+        (tmp_path / "config.json").write_text(json.dumps(config | {key: value}))
+        with pytest.raises(RlfError, match=f"does not load as a causal language model: .*{words}"):
+            load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
+
+
+def test_generation_settings_that_contradict_each_other_are_saved_as_they_were(tmp_path):
+    load(tmp_path, "Llama")
+    settings = {"temperature": 0.6, "do_sample": False, "eos_token_id": 2}
+    (tmp_path / "generation_config.json").write_text(json.dumps(settings))
+    model = load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
+    save_model(model, load_tokenizer(str(builtin_path("tiny"))), tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved/generation_config.json").read_text())
+    assert (saved["temperature"], saved.get("do_sample", False), saved["eos_token_id"]) == (0.6, False, 2)
+    assert model.full.generation_config.temperature == 0.6
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
