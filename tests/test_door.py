@@ -18,7 +18,8 @@ import yaml
 
 import rlf
 from rlf.cli.arguments import split_arguments
-from rlf.core.callables import load_callable
+from rlf.core.callables import forget_edited, load_callable
+from rlf.core.identity import hash_path
 from rlf.python.mappings import name_function
 from rlf.spec import load_spec
 from rlf.types.events import RunStatus, StepFinished
@@ -152,6 +153,18 @@ def test_a_second_check_sees_an_edited_module(project):
     assert any("double" in fault.message for fault in rlf.check("spec.yaml").faults)
     code.write_text(CODE)
     assert rlf.check("spec.yaml").ok
+
+
+def test_a_module_that_is_as_it_was_is_known_by_its_times_and_an_edit_of_the_same_size_is_seen(project, monkeypatch):
+    monkeypatch.setattr("rlf.core.identity._SETTLED_S", -60.0)  # no file is too young to be known by its times
+    assert rlf.check("spec.yaml").ok
+    read = []
+    monkeypatch.setattr("rlf.core.callables.hash_path", lambda path: read.append(path.name) or hash_path(path))
+    forget_edited()
+    assert read == []
+    (project / "helper_tools.py").write_text(CODE.replace("def double", "def triple"))
+    assert any("double" in fault.message for fault in rlf.check("spec.yaml").faults)
+    assert "helper_tools.py" in read
 
 
 def test_a_second_trial_calls_the_edited_function_and_what_it_imports(project):

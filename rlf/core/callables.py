@@ -30,7 +30,7 @@ from pydantic import AfterValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from rlf.core.errors import RlfError, describe_type
-from rlf.core.identity import hash_bytes, hash_path
+from rlf.core.identity import Stamp, hash_bytes, hash_path, stamp_file
 from rlf.core.registry import nearest
 from rlf.core.search_path import OWN, extend_path, library_folders, show_place
 
@@ -141,8 +141,9 @@ def _load_module(place: str, name: str) -> ModuleType:
     return module
 
 
-_IMPORTED: dict[str, tuple[Path, str]] = {}
-"""Users' modules that were imported for callables, with what they imported: the file of each and its hash then."""
+_IMPORTED: dict[str, tuple[Path, Stamp | None, str]] = {}
+"""Users' modules that were imported for callables, with what they imported: the file of each, what it is known by since
+it was last read, and its hash when it was imported."""
 
 
 def _remember_files(names: Collection[str]) -> None:
@@ -152,7 +153,7 @@ def _remember_files(names: Collection[str]) -> None:
             continue
         if not file.startswith(library_folders()):
             with suppress(OSError):
-                _IMPORTED[name] = Path(file), hash_path(Path(file))
+                _IMPORTED[name] = Path(file), stamp_file(Path(file)), hash_path(Path(file))
 
 
 @cache
@@ -166,25 +167,31 @@ def forget_edited() -> None:
     Whatever checks or tries what users wrote begins with this, so that a process that lives on sees their edits.
     """
     importlib.invalidate_caches()
-    if not any(_is_edited(file, sha256) for file, sha256 in _IMPORTED.values()):
+    if not any(_is_edited(name, *known) for name, known in _IMPORTED.items()):
         return
-    for name, (file, _) in _IMPORTED.items():
+    for name, (file, *_) in _IMPORTED.items():
         sys.modules.pop(name, None)
         with suppress(OSError, NotImplementedError):  # Python takes it for new where the second and the size are equal
             Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
     _IMPORTED.clear()
 
 
-def _is_edited(file: Path, sha256: str) -> bool:
+def _is_edited(name: str, file: Path, stamp: Stamp | None, sha256: str) -> bool:
+    now = stamp_file(file)
+    if now is not None and now == stamp:
+        return False
     try:
-        return hash_path(file) != sha256
+        if hash_path(file) != sha256:
+            return True
     except OSError:
         return True
+    _IMPORTED[name] = file, now, sha256  # taken before the file was read: an edit since then shows in the next one
+    return False
 
 
 def show_own_line(error: BaseException) -> str:
     """` (file.py:7)` for the last line of users' modules that an error passed through; nothing where it passed none."""
-    own = {str(file) for file, _ in _IMPORTED.values()}
+    own = {str(file) for file, *_ in _IMPORTED.values()}
     # past what the error's class may have in its place
     trace: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
     passed = [(frame.f_code.co_filename, line) for frame, line in walk_tb(trace)]
