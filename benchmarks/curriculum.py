@@ -1,9 +1,10 @@
 """Rollouts to 80 % on vaults of three, four and six rooms, by passes and by pools: `python -m benchmarks.curriculum`.
 
-One, one and four sixths of the vaults: most are too hard for the base, which opens about 12, 9 and 0 of a hundred.
-Both arms train on the same mixed set with the same seed, beside each other. The number is that of training rollouts
-until held-out success on the mix is 80 %, on the line between two evaluations; an arm stops there, and one that does
-not come there counts with all of its rollouts. Prints each pair, and the interval of the difference and of the ratio
+The base opens about 12, 9 and 0 of a hundred. With `--mix hard` most vaults are of the longest, in training as in
+what is asked; with `--mix easy` most of those in training are of the shortest, and all three are asked alike. Both
+arms train on the same set with the same seed, beside each other. The number is that of training rollouts until
+held-out success is 80 %, on the line between two evaluations; an arm stops there, and one that does not come there
+counts with all of its rollouts. Prints each pair, and the interval of the difference and of the ratio
 over seeds. Continues after a stop.
 """
 
@@ -28,8 +29,8 @@ from rlf.reports.statistics import mean_interval
 from rlf.runs.place import open_reader
 
 _SPEC = Path(__file__).parents[1] / "specs" / "rooms.yaml"
-MIX = {3: 1, 4: 1, 6: 4}
-"""Sixths of the questions by the rooms of a vault."""
+MIXES = {"hard": ({3: 1, 4: 1, 6: 4}, {3: 1, 4: 1, 6: 4}), "easy": ({3: 6, 4: 1, 6: 1}, {3: 1, 4: 1, 6: 1})}
+"""Shares of the questions by the rooms of a vault: of those that are trained on, and of those that are held out."""
 ARMS = ("passes", "pools")
 RATE = 5e-4
 """Half of the spec's: with groups that teach in every step, that one breaks the policy now and then."""
@@ -48,14 +49,18 @@ class Arm:
     """Share of the groups whose rewards differ, of those until it stopped."""
 
 
-def write_mix(folder: Path) -> None:
+def write_mix(folder: Path, mix: str) -> None:
     """Writes `train.jsonl` and `heldout.jsonl`, in an order of chance."""
-    for split, names, count in (("train", NameSplit.TRAIN, 768), ("heldout", NameSplit.HELDOUT, 96)):
+    trained, asked = MIXES[mix]
+    for split, names, shares, count in (
+        ("train", NameSplit.TRAIN, trained, 768),
+        ("heldout", NameSplit.HELDOUT, asked, 96),
+    ):
         plans, rows = [plan_vault(name) for name in split_names(names)], []
-        for level, share in MIX.items():
+        for level, share in shares.items():
             of_level = [plan for plan in plans if len(plan.order) == level]
             rng = random.Random(f"curriculum:{split}:{level}")
-            rows += rng.sample(of_level, count * share // sum(MIX.values()))
+            rows += rng.sample(of_level, count * share // sum(shares.values()))
         random.Random(0).shuffle(rows)
         write_questions(
             folder / f"{split}.jsonl", ((question(plan), plan.treasure, f"{len(plan.order)} rooms") for plan in rows)
@@ -121,15 +126,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, default=Path("build/curriculum"))
+    parser.add_argument("--mix", choices=MIXES, default="hard")
+    parser.add_argument("--folder", type=Path, default=Path("build/curriculum"), help="One for each mix stands in it.")
     parser.add_argument("--at-once", type=int, default=len(ARMS), help="Arms beside each other.")
     asked = parser.parse_args()
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    write_mix(asked.folder.resolve())
+    folder = asked.folder.resolve() / asked.mix
+    folder.mkdir(parents=True, exist_ok=True)
+    write_mix(folder, asked.mix)
     pairs = []
     for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
         with ThreadPoolExecutor(asked.at_once) as pool:
-            waiting = {arm: pool.submit(run_arm, arm, seed, asked.folder.resolve()) for arm in ARMS}
+            waiting = {arm: pool.submit(run_arm, arm, seed, folder) for arm in ARMS}
         found = {arm: one.result() for arm, one in waiting.items()}
         pairs.append(tuple(found[arm].rollouts for arm in ARMS))
         for arm in ARMS:

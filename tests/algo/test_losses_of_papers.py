@@ -94,7 +94,7 @@ def test_ipo_is_ppo_without_a_clip_corrected_token_by_token_under_the_mask() -> 
     logprobs, old, rollout, advantages, mask = random_inputs(3)
     ours_in, plain_in = (logprobs.clone().requires_grad_() for _ in range(2))
     correction = {"level": "token", "threshold": (0.0, 1e9)}
-    config = PolicyLossConfig(clip_low=1.0, clip_high=1e9, correction=correction, probability_mask=0.2)
+    config = PolicyLossConfig(clip_low=1.0, clip_high=1e6, correction=correction, probability_mask=0.2)
     policy_loss(ours_in, old, advantages, mask, config=config, rollout_logprobs_BT=rollout).loss.backward()
     keep = mask & ((plain_in.exp() - rollout.exp()).abs() <= 0.2)
     (-(keep * advantages * (plain_in - rollout).exp()).sum() / mask.sum()).backward()

@@ -195,7 +195,7 @@ EDITS = {
         "UPDATE runs SET plan = replace(plan, '\"temperature\":1.0', '\"temperature\":0.9')",
         "its plan has the hash",
     ),
-    "plan_hash": ("UPDATE runs SET plan_hash = 'a' || substr(plan_hash, 2)", "its plan's hash"),
+    "plan_hash": ("UPDATE runs SET plan_hash = 'x' || substr(plan_hash, 2)", "its plan's hash"),
     "seed": ("UPDATE runs SET seed = 7", "its seed is 7, its plan's is 0"),
     "name": ("UPDATE runs SET name = 'better'", "its name, start, engine or seed"),
     "started": ("UPDATE runs SET started = started - 9", "its name, start, engine or seed"),

@@ -123,7 +123,8 @@ def test_a_time_limit_of_a_reward_counts_no_pause(is_paused, monkeypatch):
 def test_rewards_worlds_and_processes_have_no_other_time_limit():
     """`asyncio.timeout` counts the time of pauses: a judge's or worker's answer would be late without being slow."""
     allowed = {"panel.py", "openenv.py"}  # the start of a server, and the end of a world, which are no answers
-    folders = ("rewards", "sandbox", "processes", "environments", "apps/peers")
+    apps = ("apps/judges", "apps/models", "apps/peers", "apps/sql", "apps/verify")
+    folders = ("rewards", "sandbox", "processes", "environments", *apps)
     files = [path for folder in folders for path in (Path(rlf.__file__).parent / folder).rglob("*.py")]
     found = {path.name for path in files if "asyncio.timeout(" in path.read_text()}
     assert found == allowed

@@ -36,6 +36,7 @@ from rlf.apps.mcp.offers import OFFERS, Offer
 from rlf.apps.mcp.resources import list_readable, read_resource_text
 from rlf.core.errors import CheckError, RlfError
 from rlf.core.plain_json import VERSION
+from rlf.core.process import release_stdout
 from rlf.processes.child import start_apart, supervised
 
 _LIMIT_S = 600.0
@@ -87,6 +88,7 @@ class ServedProject:
 async def serve_stdio(project: ServedProject) -> None:
     """Serves until stdin ends; runs that were started continue, for as long as their budget."""
     server = make_server(project)
+    release_stdout()
     async with stdio_server() as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())
 

@@ -22,6 +22,7 @@ from mcp_types import (
 )
 
 from rlf import __version__
+from rlf.core.process import release_stdout
 from rlf.core.servers import VisitorGuard, listening, stopping, url_of
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.mcp.server import OUTCOME, SERVER_NAME, TRAJECTORY, TRAJECTORY_ENDED
@@ -83,6 +84,7 @@ def mcp_result(result: ToolResult) -> CallToolResult:
 
 async def serve_tools_stdio(tools: Sequence[ToolDeclaration]) -> None:
     """Serves until stdin ends. What tools print, also while they open, goes to stderr."""
+    release_stdout()
     async with stdio_server() as (read_stream, write_stream), Executor(tools) as executor:
         server = mcp_server(executor)
         await server.run(read_stream, write_stream, server.create_initialization_options())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
+from rlf.core.process import release_stdout
 from rlf.core.servers import listening, serve_app
 from rlf.environments.playing import Bench, open_bench
 from rlf.runs.worlds import score_ranges, tasks_of, world_of
@@ -47,6 +48,7 @@ async def serve_mcp_stdio(spec: RunSpec) -> None:
 
     from rlf.apps.offer.mcp import world_server
 
+    release_stdout()
     async with (
         stdio_server() as (read_stream, write_stream),
         _open_bench(spec) as bench,
