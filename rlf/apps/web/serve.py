@@ -35,7 +35,7 @@ def serve_page(settings: WebSettings, announce: Callable[[str], None]) -> None:
         guarded = create_app(settings)
         config = uvicorn.Config(guarded, log_level="warning", server_header=False, timeout_graceful_shutdown=2)
         token = f"/?token={settings.token}" if settings.token else "/"
-        announce(f"{url_of(listener)}{token}")
-        gc.collect()
+        gc.collect()  # before the address is known: a Ctrl-C that comes meanwhile is lost
         gc.freeze()  # what is imported stays: to look through it again takes as long as an answer
+        announce(f"{url_of(listener)}{token}")
         _Server(config, guarded.state.site).run(sockets=[listener])

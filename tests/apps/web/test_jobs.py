@@ -153,4 +153,4 @@ def test_a_project_beside_this_one_is_opened_as_a_page_of_its_own(clients, tmp_p
         assert job["address"].startswith("http://127.0.0.1:") and "token=" in job["address"], job
     finally:
         client.request("DELETE", f"/api/v1/jobs/{job['id']}")
-        ended(client.app.state.site.jobs, job["id"])
+        assert ended(client.app.state.site.jobs, job["id"]).state is not JobState.RUNNING
