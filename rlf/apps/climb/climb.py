@@ -151,6 +151,8 @@ class _Ladder:
 
     def climb(self) -> Iterator[Rung]:
         """The rungs, up to the first that is enough."""
+        if self._options.writer is not None:  # a key that is refused is found before hours on the first rung
+            import_app(_KEY, "prompt", "search").check_writer(self._options.writer)
         for name, try_rung in (
             ("base", partial(self._evaluate, "base", self._files)),
             ("prompt", self._prompt),
@@ -275,22 +277,16 @@ class _Ladder:
         """A model, else the one so far, tried on the evaluation set. Stopped, the same call continues it."""
         tried, changes = model or self._model, (*self._overrides, _NO_DEMONSTRATIONS, "eval.greedy=false")
         asked = {"num_samples": self._options.samples, "limit": self.spec.eval.limit}
-        preparing = import_app(_KEY, "evaluate", "prepare")
-        options = preparing.EvaluationOptions(tuple(files), changes, **asked)
-        with preparing.prepare(tried, options, runs_folder=self._runs_folder) as planned:
-            known = self._find(planned.identity)
-        if known is not None and known.status is RunStatus.FINISHED:
-            return self._measure(name, known.id, model)
         play = import_app(_KEY, "evaluate", "python").evaluate
-        run_id = play([tried], list(files), changes, **asked, runs_folder=self._runs_folder).rows[0].run_id
-        return self._measure(name, run_id, model)
+        found = play([tried], list(files), changes, **asked, again=False, runs_folder=self._runs_folder)
+        return self._measure(name, found.rows[0].run_id, model)
 
-    def _find(self, plan_hash: str, name: str | None = None) -> RunLine | None:
-        """The newest run of a plan, or evaluation of an identity, in the lineage."""
+    def _find(self, plan_hash: str, name: str) -> RunLine | None:
+        """The newest run of a plan and a name in the lineage."""
         if not has_lineage(self._runs_folder):
             return None
         with open_reader(self._runs_folder) as reader:
-            alike = [each for each in reader.run_lines() if each.plan_hash == plan_hash and name in (None, each.name)]
+            alike = [each for each in reader.run_lines() if (each.plan_hash, each.name) == (plan_hash, name)]
         return max(alike, key=lambda each: each.started, default=None)
 
     def _train(self, name: str, changes: Sequence[str]) -> Rung:

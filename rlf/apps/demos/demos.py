@@ -175,7 +175,7 @@ def _teach(
     overrides: Sequence[str],
     runs_folder: Path,
 ) -> list[str]:
-    """The evaluation in which a teacher plays the training tasks; stopped, the same command continues it."""
+    """The evaluation in which a teacher plays the training tasks; what it has played is not paid for again."""
     if "eval" not in HOMES:
         raise RlfError("--teacher: a teacher plays by `rlf eval`, and the app `evaluate` is not here.")
     source = spec.data.train.model_dump(mode="json", exclude_defaults=True)
@@ -193,6 +193,7 @@ def _teach(
         timeout_s=120.0 if endpoint is None else endpoint.timeout_s,
         num_samples=teacher.samples,
         limit=num_tasks,
+        again=False,
         runs_folder=runs_folder,
     )
     return list(dict.fromkeys(row.run_id for row in report.rows))

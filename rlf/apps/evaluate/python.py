@@ -33,6 +33,7 @@ def evaluate(
     greedy: bool = False,
     limit: int | None = None,
     max_concurrency: int | None = None,
+    again: bool = True,
     runs_folder: AnyPath = DEFAULT_RUNS,
     on_event: Callable[[Shown], None] | None = None,
 ) -> EvaluationReport:
@@ -46,6 +47,7 @@ def evaluate(
         timeout_s: of one request to it.
         data: questions in place of the spec's.
         num_samples: of each question.
+        again: whether an evaluation of the same that is over is played again, and not given as it is.
         on_event: takes what happens, in order: `EvaluationStart`, `EvaluationProgress` and the events of a run.
 
     Raises:
@@ -67,6 +69,7 @@ def evaluate(
             runs_folder=folder,
             command=["rlf.evaluate", *names],
             show=on_event or (lambda shown: None),
+            again=again,
         )
     if done.status is RunStatus.INTERRUPTED:
         raise KeyboardInterrupt(done.reason)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from rlf.apps.evaluate.play import EvaluationProgress, Loaded, Spool, load, play_modes
+from rlf.apps.evaluate.play import EvaluationProgress, Loaded, Spool, SpoolEntry, load, play_modes
 from rlf.apps.evaluate.prepare import EvaluationOptions, PlannedEvaluation, prepare
 from rlf.core import process as stops
 from rlf.core.errors import OutageError, RlfError
@@ -19,7 +19,7 @@ from rlf.core.identity import new_run_id
 from rlf.endpoints.spec import EndpointSpec
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.records import EVALUATION, FileRecord, ParentKind, RunRecord
+from rlf.lineage.records import EVALUATION, FileRecord, ParentKind, Run, RunRecord
 from rlf.lineage.resumed import begin_resume
 from rlf.lineage.run import start_run
 from rlf.lineage.store import Store
@@ -30,6 +30,7 @@ from rlf.runs.provenance import ReadFiles, code_patch, hide_secrets, made_here, 
 from rlf.runs.sink import BudgetSpent, open_budget
 from rlf.runs.start import recording_failure, run_owned
 from rlf.runs.targets import NO_TARGET
+from rlf.training.counting import find_cause
 from rlf.training.harness import Traffic
 from rlf.types import EvaluationFinished, RunEvent, RunFinished, RunStatus
 
@@ -75,6 +76,7 @@ def try_targets(
     runs_folder: Path,
     command: Sequence[str],
     show: Show,
+    again: bool = True,
 ) -> EvaluationResults:
     """Tries targets on the same questions, one after the other. All are checked before the first is tried.
 
@@ -83,6 +85,8 @@ def try_targets(
     Args:
         names: runs, steps of runs, folders, ids, or evaluations to be repeated.
         endpoint: a further target: a model behind a server.
+        again: whether one of the same that is over is played again; else what it has is kept, and where it may cost
+            more now, what is missing is played.
 
     Raises:
         RlfError: a target is no model, or nothing says what it is tried on.
@@ -100,7 +104,7 @@ def try_targets(
         hide_secrets(store, [item.plan for item in prepared])
         run_ids, originals, ends = list[str](), dict[str, str](), list[RunFinished]()
         for item in prepared:
-            run_id, end = _evaluate_one(store, item, runs_folder, command, show)
+            run_id, end = _evaluate_one(store, item, runs_folder, command, show, again=again)
             run_ids.append(run_id)
             if item.repeats is not None and item.repeats.record.id != run_id:
                 originals[run_id] = item.repeats.record.id
@@ -112,12 +116,28 @@ def try_targets(
 
 
 def _evaluate_one(
-    store: Store, prepared: PlannedEvaluation, runs_folder: Path, command: Sequence[str], show: Show
+    store: Store, prepared: PlannedEvaluation, runs_folder: Path, command: Sequence[str], show: Show, *, again: bool
 ) -> tuple[str, RunFinished]:
     """The id of an evaluation, and how it ended. Its model is gone from memory then."""
+    before = None if again else _find_newest(Reader(store), prepared)
+    before = before if before is not None and before.status is RunStatus.FINISHED else None
+    if before is not None and not _may_cost_more(prepared, before):
+        return before.record.id, RunFinished(RunStatus.FINISHED, prepared.settings.step)
     loaded = load(prepared)  # before anything is written: it may fail
     run_id, over = _register_evaluation(store, prepared, runs_folder, command, show)
+    if before is not None:
+        played = Reader(store).wholes(before.record.id, Reader(store).trajectories(before.record.id))
+        found = [SpoolEntry(one.scored, {}) for one in played if one is not None]
+        kept = [one for one in found if (cause := find_cause(one.scored)) is None or not cause.may_pass]
+        Spool(run_folder(runs_folder, run_id) / _SPOOL, store.redactor).add(kept)
     return run_id, _drive_evaluation(store, run_id, prepared, loaded, over, runs_folder, show)
+
+
+def _may_cost_more(prepared: PlannedEvaluation, before: Run) -> bool:
+    """Whether what ended an evaluation of the same, with a part of its trajectories, would not end it there now."""
+    then = before.record.plan["spec"]["limits"]["max_usd_per_evaluation"]
+    now = prepared.plan.spec.limits.max_usd_per_evaluation
+    return then is not None and (now is None or now > then)
 
 
 def _register_evaluation(
@@ -139,15 +159,19 @@ def _register_evaluation(
     return run_id, over
 
 
+def _find_newest(reader: Reader, prepared: PlannedEvaluation) -> Run | None:
+    """The newest evaluation of the same."""
+    runs = (run for run in reader.list_runs() if run.record.engine == EVALUATION)
+    return next((run for run in runs if run.record.plan_hash == prepared.identity), None)
+
+
 def _find_stopped(store: Store, prepared: PlannedEvaluation) -> str | None:
-    """The newest evaluation of the same that was stopped before its end, and that no process plays."""
-    reader = Reader(store)
-    for run in reader.list_runs():
-        if run.record.engine == EVALUATION and run.record.plan_hash == prepared.identity:
-            is_over = run.status in (RunStatus.FINISHED, RunStatus.RUNNING)
-            is_over = is_over or any(is_unscored(item.metrics) for item in reader.evaluations(run.record.id))
-            return None if is_over else run.record.id
-    return None
+    """The newest evaluation of the same, where it was stopped before its end and no process plays it."""
+    run = _find_newest(Reader(store), prepared)
+    if run is None or run.status in (RunStatus.FINISHED, RunStatus.RUNNING):
+        return None
+    is_over = any(is_unscored(item.metrics) for item in Reader(store).evaluations(run.record.id))
+    return None if is_over else run.record.id
 
 
 def is_unscored(metrics: Mapping[str, float]) -> bool:

@@ -273,6 +273,17 @@ class _Writer:
             raise self.failure from failure
 
 
+def check_writer(writer: EndpointSpec) -> None:
+    """Raises RlfError where no search can begin: gepa is not installed, or the model that rewrites cannot be asked."""
+    if importlib.util.find_spec("gepa") is None:
+        raise RlfError("prompt: the package gepa is not installed. Write `pip install 'rlf[prompt]'`.")
+
+    async def reach() -> None:
+        await (await open_pool([writer])).close()
+
+    asyncio.run(reach())
+
+
 def search(
     files: Sequence[Path],
     overrides: Sequence[str],
@@ -295,8 +306,7 @@ def search(
     Raises:
         RlfError, SpecError: the spec is wrong, a model fails, or gepa is not installed.
     """
-    if importlib.util.find_spec("gepa") is None:
-        raise RlfError("prompt: the package gepa is not installed. Write `pip install 'rlf[prompt]'`.")
+    check_writer(writer)
     model = None if endpoint else load_spec(list(files), list(overrides)).spec.model.path
     with open_target(model, files, overrides, runs_folder=runs_folder, endpoint=endpoint) as target:
         return asyncio.run(_search(target, options, writer, (files, file, runs_folder), notify))
@@ -318,7 +328,7 @@ async def _search(
     plan = None if target.plan is None else target.plan.plan_hash
     key = hash_json([plan, target.name, writer.url, writer.model, options.num_tasks, "tokens"])[:12]
     kept, traffic = _Kept(runs_folder / f"prompt-{key}.jsonl"), Traffic()
-    pool = await open_pool([writer])
+    pool = EndpointPool([writer])
     try:
         async with _open_players(target, traffic) as (harness, player_of):
             adapter, write = Adapter(target, harness, player_of, kept, wait), _Writer(pool, kept, wait)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -10,18 +11,26 @@ import pytest
 import yaml
 
 from rlf.apps.climb.climb import ClimbOptions, _Ladder, climb
+from rlf.apps.openrlhf import OpenRlhf
+from rlf.apps.openrlhf.job import Job
 from rlf.apps.prompt import search as searching
 from rlf.core import RlfError
 from rlf.core.yaml_text import dump_yaml
 from rlf.endpoints.spec import EndpointSpec
+from rlf.engines.local import Local
 from rlf.runs.place import open_reader
 
 from ...processes import Process
 from ...runs.conftest import ROOT, SMALL
 from ...runs.test_demonstrations import conversation
+from ...runs.test_evaluations import a_server
 
 SEARCH = [ROOT / "specs" / "search.yaml"]
 FEW = [*SMALL, "eval.every=null", "eval.limit=4", "train.steps=3", "checkpoint.every=1"]
+NOTHING_SUCCEEDS = [
+    *("data.eval.answer=null", "success=null"),
+    "rewards=[{kind: rule, name: never, rule: regex, pattern: 'a^', weight: 1}]",
+]
 NEVER = ClimbOptions(target=1.0, samples=2)
 
 
@@ -115,6 +124,7 @@ def test_a_prompt_that_is_better_is_what_later_rungs_have(whole, tmp_path, monke
         return searching.PromptResult("search", "tiny", 2, 30, 400, 1, 0.0, 0.5, {"system message": "x"}, file, 0.0)
 
     monkeypatch.setattr(searching, "search", search)
+    monkeypatch.setattr(searching, "check_writer", lambda writer: None)
     writer = EndpointSpec(url="http://127.0.0.1:9/v1", model="writer")
     done = up(FEW, tmp_path / "runs", replace(NEVER, writer=writer))
     base, prompt, shown, _, rewards = done.rungs
@@ -139,8 +149,7 @@ def test_solutions_of_tasks_are_imitated_at_five_times_the_rate_for_rewards(tmp_
 
 
 def test_where_no_sample_solves_anything_the_policy_learns_by_what_is_said_against_it_and_not_by_rewards(tmp_path):
-    done = up([*FEW, "data.eval.answer=null", "success=null", "rewards=[{kind: rule, name: never, rule: regex, "
-              "pattern: 'a^', weight: 1}]"], tmp_path / "runs")  # fmt: skip
+    done = up([*FEW, *NOTHING_SUCCEEDS], tmp_path / "runs")
     *_, distilled, rewards = done.rungs
     assert "there is nothing to strengthen" in rewards.words and distilled.num_sampled > 0
     with open_reader(tmp_path / "runs") as reader:
@@ -156,3 +165,57 @@ def test_a_spec_that_is_measured_by_nothing_is_refused(tmp_path):
     with pytest.raises(RlfError, match=r"has no `data\.eval`"):
         climb([tmp_path / "blind.yaml"], [], NEVER, runs_folder=tmp_path / "runs", command=[], notify=print)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_writers_key_that_is_refused_is_found_before_anything_is_measured(tmp_path, monkeypatch):
+    pytest.importorskip("gepa")
+    monkeypatch.setenv("WRITER_KEY", "wrong")
+    with a_server(lambda messages: (401, {"error": {"message": "no such key"}})) as (url, asked):
+        writer = EndpointSpec(url=url, model="writer", api_key_env="WRITER_KEY")
+        with pytest.raises(RlfError, match=r"an endpoint refused the key: .*no such key"):
+            up(FEW, tmp_path / "runs", replace(NEVER, writer=writer))
+    assert not (tmp_path / "runs").exists() and [body["messages"] for body in asked] == [[]]
+
+
+@pytest.fixture
+def in_place_of_jobs(monkeypatch):
+    """OpenRLHF's runs without a job: the local engine does their steps, and leaves the model where a job would."""
+    opened = []
+
+    def open_run(engine, opening):
+        run = Local(device="cpu").open(opening)
+        play = run.run
+
+        async def run_and_leave_the_model():
+            await play()
+            shutil.copytree(opening.folder / "model", Job.of_run(opening.folder, engine.output).model)
+
+        run.run = run_and_leave_the_model
+        opened.append(opening.plan.spec)
+        return run
+
+    monkeypatch.setattr(OpenRlhf, "open", open_run)
+    return opened
+
+
+def test_with_openrlhf_each_rung_is_a_run_of_its_own_that_begins_with_the_best_model_so_far(tmp_path, in_place_of_jobs):
+    overrides = [*with_demonstrations(tmp_path), "engine={kind: openrlhf}"]
+    done = up(overrides, tmp_path / "runs")
+    base, _, shown, distilled, rewards = done.rungs
+    imitates, samples = in_place_of_jobs
+    assert (imitates.model.path, imitates.train.steps, imitates.data.eval) == ("builtin:tiny", 2, None)
+    assert imitates.data.demonstrations.steps is None and samples.data.demonstrations is None
+    assert samples.model.path == (shown.model if shown.success >= base.success else "builtin:tiny")
+    assert (samples.train.steps, samples.data.eval is None) == (1, False)  # two of three imitate
+    # Its trainer of demonstrations samples nothing: what it leaves is tried by an evaluation.
+    (tried,) = [run for id_, run in runs_of(tmp_path / "runs").items() if id_ == shown.run_id]
+    assert tried == ("search", "evaluation", 0) and shown.model.endswith("job/model") and shown.num_sampled == 0
+    assert distilled.run_id is None and rewards.num_rollouts == 8 and rewards.model.endswith("job/model")
+    assert up(overrides, tmp_path / "runs") == done and len(in_place_of_jobs) == 2
+
+
+def test_with_openrlhf_the_policy_is_not_its_own_teacher(tmp_path, in_place_of_jobs):
+    changes = ["engine={kind: openrlhf}", *NOTHING_SUCCEEDS]
+    *_, distilled, rewards = up([*FEW, *changes], tmp_path / "runs").rungs
+    assert distilled.words == "left out: with OpenRLHF the policy is not its own teacher"
+    assert rewards.run_id is None and not in_place_of_jobs

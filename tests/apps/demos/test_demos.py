@@ -1,6 +1,8 @@
 """`rlf demos`: what becomes a demonstration, from which origin, and why the rest does not."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +31,9 @@ from rlf.runs.place import open_reader
 from rlf.runs.plans import check_spec
 from rlf.types import ToolCall, Trajectory
 
+from ...processes import Process
 from ...runs.conftest import ROOT
+from ...runs.test_evaluations import a_choice, a_server
 
 SHOP = [ROOT / "specs" / "shop.yaml"]
 SEARCH = [ROOT / "specs" / "search.yaml"]
@@ -206,6 +210,54 @@ def test_a_teacher_plays_the_training_tasks_and_the_same_command_continues(tmp_p
     assert {key: asked[key] for key in ("endpoint", "model", "api_key_env", "timeout_s")} == {
         "endpoint": served.url, "model": "m", "api_key_env": "KEY", "timeout_s": 7,
     }  # fmt: skip
+
+
+def teach(out, url, runs_folder, where="reward >= 0", max_usd=None):
+    from rlf.apps.demos.demos import Teacher
+
+    few = ["data.train.limit=6", "rollout.max_concurrency=1"]
+    teacher = Teacher(endpoint=EndpointSpec(url=url, model="m"), max_usd=max_usd)
+    return write(out, SEARCH, few, runs_folder, teacher=teacher, where=where)
+
+
+def answer_once(messages):
+    return 200, a_choice(content="Orr")
+
+
+def test_what_a_teacher_has_played_is_not_paid_for_again(tmp_path):
+    with a_server(answer_once) as (url, asked):
+        done = teach(tmp_path / "a.jsonl", url, tmp_path / "runs")
+        assert (done.num_kept, len(asked)) == (6, 6)
+        (tmp_path / "a.jsonl").unlink()  # stopped after the play, before the file
+        assert teach(tmp_path / "a.jsonl", url, tmp_path / "runs") == done
+        with pytest.raises(RlfError, match="6: not success >= 1"):  # chosen otherwise, of the same play
+            teach(tmp_path / "b.jsonl", url, tmp_path / "runs", where="success >= 1")
+        assert len(asked) == 6
+
+
+def test_a_teacher_that_was_killed_pays_for_what_was_not_over_alone(tmp_path):
+    killed = []
+
+    def answer(messages):
+        if len(asked) == 4 and not killed:
+            killed.append(process.pid)
+            os.kill(process.pid, signal.SIGKILL)
+        return answer_once(messages)
+
+    with a_server(answer) as (url, asked):
+        with Process(teach, tmp_path / "a.jsonl", url, tmp_path / "runs") as process:
+            _, errors = process.communicate(240)
+            assert process.returncode == -signal.SIGKILL, errors
+        assert teach(tmp_path / "a.jsonl", url, tmp_path / "runs").num_kept == 6
+    assert len(asked) == 6 + 1  # the fourth was asked for twice
+
+
+def test_a_teacher_whose_budget_is_spent_goes_on_where_it_was_once_there_is_more(tmp_path):
+    with a_server(answer_once) as (url, asked):
+        done = teach(tmp_path / "a.jsonl", url, tmp_path / "runs", max_usd=0.0025)
+        assert (done.num_kept, len(asked)) == (3, 3)
+        assert teach(tmp_path / "a.jsonl", url, tmp_path / "runs", max_usd=0.0025) == done and len(asked) == 3
+        assert teach(tmp_path / "a.jsonl", url, tmp_path / "runs").num_kept == 6 == len(asked)
 
 
 def test_what_a_resume_has_played_again_is_counted_once(evaluated):
