@@ -74,12 +74,6 @@ def keep_streams() -> None:
             setattr(sys, name, kept)
 
 
-def release_stdout() -> None:
-    """Has `sys.stdout` print to descriptor 1 again, which a server on stdin and stdout sends to stderr."""
-    sys.stdout.flush()
-    sys.stdout = sys.__stdout__ or sys.stdout
-
-
 # Logging set-up: everything goes to stderr, results alone to stdout.
 
 

@@ -18,8 +18,10 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -283,3 +285,13 @@ async def serve_app(app: web.Application, listener: socket.socket, tell: Callabl
             await stopped.wait()
         finally:
             await runner.cleanup()
+
+
+def served_stdio() -> AbstractAsyncContextManager[Any]:
+    """The two streams of an MCP server on stdin and stdout. What else prints while they are open goes to stderr."""
+    from mcp.server.stdio import stdio_server
+
+    # It turns descriptor 1 away from the client; a command's own stdout has a duplicate, which would still lead there.
+    sys.stdout.flush()
+    sys.stdout = sys.__stdout__ or sys.stdout
+    return stdio_server()

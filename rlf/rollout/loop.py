@@ -6,6 +6,7 @@ A trajectory waits for its own tools only. Both engines call this loop; they dif
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -189,7 +190,7 @@ class _Play:
 
     async def _go_through(self, prefix: Prefix) -> StopReason | None:
         """Counts what a prefix used, and makes its calls again. A result that differs leaves no state to resume."""
-        for turn in prefix.turns:
+        for at, turn in enumerate(prefix.turns):
             records = [CallRecord(record.call, NOT_RUN) for record in turn.calls]
             # Tokens of the prefix are taken as they are, but tools and worlds are fresh: only the same calls in the
             # same order bring them to the state in which the next turn was sampled.
@@ -208,7 +209,10 @@ class _Play:
                 if (before.result.outcome, before.result.text) != (now.result.outcome, now.result.text):
                     was, found = (f"{one.result.outcome} {one.result.text!r:.120}" for one in (before, now))
                     again = f"tool {before.call.name!r}: called {AGAIN}: {found}; before: {was}"
-                    self.error = infrastructure_error([now]) or again
+                    broken = infrastructure_error([now])
+                    if broken:  # kept as it came: what broke a trajectory is found among its calls
+                        self.turns[at] = dataclasses.replace(turn, calls=tuple(records))
+                    self.error = broken or again
                     return StopReason.INFRA_FAILURE
             if stop := await self._step_again(turn):
                 return stop

@@ -9,6 +9,7 @@ from rlf.rollout import Prefix, Rollout, RolloutLimits, Setting, play
 from rlf.rollout.collect import wait_share
 from rlf.rollout.rollout import ChatPolicy
 from rlf.rollout.scripted import ScriptedPolicy
+from rlf.training.counting import find_cause
 from rlf.types import Message, Outcome, Sampling, Scored, StopReason, Task, ToolResult
 from rlf.types.score import costs_by_name
 
@@ -158,6 +159,7 @@ def test_a_tool_that_is_down_for_a_prefix_is_named_as_such(go_on):
     broken, policy = go_on(SCRIPT[2:], Prefix(whole, 2), Unreachable())
     assert broken.stop is StopReason.INFRA_FAILURE and not policy.requests
     assert broken.error == "tool 'search': unreachable: no route" and broken.prefix_of == whole.id
+    assert find_cause(Scored(broken, (), None, None)).name == "tool 'search'"
 
 
 def test_time_that_the_prefix_waited_is_not_waited_again(go_on):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
 from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
@@ -36,7 +35,7 @@ from rlf.apps.mcp.offers import OFFERS, Offer
 from rlf.apps.mcp.resources import list_readable, read_resource_text
 from rlf.core.errors import CheckError, RlfError
 from rlf.core.plain_json import VERSION
-from rlf.core.process import release_stdout
+from rlf.core.servers import served_stdio
 from rlf.processes.child import start_apart, supervised
 
 _LIMIT_S = 600.0
@@ -88,9 +87,8 @@ class ServedProject:
 async def serve_stdio(project: ServedProject) -> None:
     """Serves until stdin ends; runs that were started continue, for as long as their budget."""
     server = make_server(project)
-    release_stdout()
-    async with stdio_server() as (read_stream, write_stream):
-        await server.run(read_stream, write_stream, server.create_initialization_options())
+    async with served_stdio() as streams:
+        await server.run(*streams, server.create_initialization_options())
 
 
 def make_server(project: ServedProject) -> Server[dict[str, Any]]:

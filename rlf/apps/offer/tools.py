@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import (
     CallToolRequestParams,
@@ -22,8 +21,7 @@ from mcp_types import (
 )
 
 from rlf import __version__
-from rlf.core.process import release_stdout
-from rlf.core.servers import VisitorGuard, listening, stopping, url_of
+from rlf.core.servers import VisitorGuard, listening, served_stdio, stopping, url_of
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.mcp.server import OUTCOME, SERVER_NAME, TRAJECTORY, TRAJECTORY_ENDED
 from rlf.types import Outcome, ToolCall, ToolResult
@@ -84,10 +82,9 @@ def mcp_result(result: ToolResult) -> CallToolResult:
 
 async def serve_tools_stdio(tools: Sequence[ToolDeclaration]) -> None:
     """Serves until stdin ends. What tools print, also while they open, goes to stderr."""
-    release_stdout()
-    async with stdio_server() as (read_stream, write_stream), Executor(tools) as executor:
+    async with served_stdio() as streams, Executor(tools) as executor:
         server = mcp_server(executor)
-        await server.run(read_stream, write_stream, server.create_initialization_options())
+        await server.run(*streams, server.create_initialization_options())
 
 
 async def serve_http(tools: Sequence[ToolDeclaration], host: str, port: int, tell: Callable[[str], None]) -> None:

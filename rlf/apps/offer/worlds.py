@@ -6,8 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
-from rlf.core.process import release_stdout
-from rlf.core.servers import listening, serve_app
+from rlf.core.servers import listening, serve_app, served_stdio
 from rlf.environments.playing import Bench, open_bench
 from rlf.runs.worlds import score_ranges, tasks_of, world_of
 
@@ -44,17 +43,11 @@ async def serve_openenv(spec: RunSpec, host: str, port: int, tell: Callable[[str
 
 async def serve_mcp_stdio(spec: RunSpec) -> None:
     """Serves MCP on stdin and stdout until stdin ends."""
-    from mcp.server.stdio import stdio_server
-
     from rlf.apps.offer.mcp import world_server
 
-    release_stdout()
-    async with (
-        stdio_server() as (read_stream, write_stream),
-        _open_bench(spec) as bench,
-    ):
+    async with served_stdio() as streams, _open_bench(spec) as bench:
         server = world_server(bench, score_ranges(spec), spec.name)
-        await server.run(read_stream, write_stream, server.create_initialization_options())
+        await server.run(*streams, server.create_initialization_options())
 
 
 async def serve_mcp_http(spec: RunSpec, host: str, port: int, tell: Callable[[str], None]) -> None:
