@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlf.core.identity import remember
-from rlf.core.registry import kind_names, shipped_names
+from rlf.core.registry import are_own, kind_names
 
 PACKAGE = "rlf.chat.formats"
 
@@ -20,14 +20,12 @@ def format_names() -> list[str]:
     return kind_names(PACKAGE)
 
 
-def are_own() -> bool:
-    """Whether rlf brings all formats: what is remembered holds as long as its own files do, and no other package's."""
-    return format_names() == shipped_names(PACKAGE)
-
-
 def remember_of_formats(key: Any, find: Callable[[], T]) -> T:
-    """What `find` finds out from all formats, which it has to load; a JSON value, remembered where they are all own."""
-    return remember(key, find) if are_own() else find()
+    """What `find` finds out from all formats, which it has to load; a JSON value, remembered where they are all own.
+
+    It holds as long as the files of rlf do, and those of no other package are among them.
+    """
+    return remember(key, find) if are_own(PACKAGE) else find()
 
 
 def read_chat_template(folder: Path) -> str | None:

@@ -128,9 +128,14 @@ def kind_names(package: str, *, folders: bool = False) -> list[str]:
     return sorted(set(shipped_names(package, folders=folders)) | set(_entry_points()[package]))
 
 
+def are_own(package: str) -> bool:
+    """Whether rlf brings all kinds of a registry's package, and no other package any."""
+    return set(kind_names(package)) <= {*shipped_names(package), *(name for of, name in _OF_APPS if of == package)}
+
+
 @cache
 def shipped_names(package: str, *, folders: bool = False) -> list[str]:
-    """Those of `kind_names` that rlf brings."""
+    """Those of `kind_names` whose files stand in the package."""
     spec = importlib.util.find_spec(package)
     assert spec is not None and spec.submodule_search_locations, f"{package} is no package"
     place = Path(next(iter(spec.submodule_search_locations)))
@@ -139,6 +144,21 @@ def shipped_names(package: str, *, folders: bool = False) -> list[str]:
 
 
 _OF_APPS = {
+    ("rlf.chat.formats", "deepseek"): "rlf.apps.families.deepseek:DeepseekFormat",
+    ("rlf.chat.formats", "deepseek_fenced"): "rlf.apps.families.deepseek_fenced:DeepseekFencedFormat",
+    ("rlf.chat.formats", "deepseek_v32"): "rlf.apps.families.deepseek_v32:DeepseekV32Format",
+    ("rlf.chat.formats", "glm4"): "rlf.apps.families.glm4:Glm4Format",
+    ("rlf.chat.formats", "gpt_oss"): "rlf.apps.families.gpt_oss:GptOssFormat",
+    ("rlf.chat.formats", "granite"): "rlf.apps.families.granite:GraniteFormat",
+    ("rlf.chat.formats", "kimi_k2"): "rlf.apps.families.kimi_k2:KimiK2Format",
+    ("rlf.chat.formats", "kimi_k3"): "rlf.apps.families.kimi_k3:KimiK3Format",
+    ("rlf.chat.formats", "llama3"): "rlf.apps.families.llama3:Llama3Format",
+    ("rlf.chat.formats", "minicpm5"): "rlf.apps.families.minicpm5:MiniCPM5Format",
+    ("rlf.chat.formats", "minimax_m2"): "rlf.apps.families.minimax_m2:MinimaxM2Format",
+    ("rlf.chat.formats", "mistral"): "rlf.apps.families.mistral:MistralFormat",
+    ("rlf.chat.formats", "olmo3"): "rlf.apps.families.olmo3:Olmo3Format",
+    ("rlf.chat.formats", "pythonic"): "rlf.apps.families.pythonic:PythonicFormat",
+    ("rlf.chat.formats", "qwen3_coder"): "rlf.apps.families.qwen3_coder:Qwen3CoderFormat",
     ("rlf.engines", "openrlhf"): "rlf.apps.openrlhf:OpenRlhf",
     ("rlf.environments.kinds", "ftrl"): "rlf.apps.peers.ftrl:FtrlEnv",
     ("rlf.environments.kinds", "mcp"): "rlf.apps.peers.mcp_world:McpEnv",

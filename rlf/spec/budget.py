@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlf.chat.known import are_own
+from rlf.chat.known import PACKAGE
 from rlf.core import Fault, RlfError
 from rlf.core.identity import remember, stamp_file
+from rlf.core.registry import are_own
 from rlf.data.opened import OpenedTasks, recall
 from rlf.spec.load import LoadedSpec
 from rlf.spec.model_files import folder_on_disk
@@ -84,7 +85,7 @@ def measure_prompts(spec: RunSpec, tasks: Sequence[Task]) -> PromptSizes | None:
 def _sizes_key(spec: RunSpec, tasks: Sequence[Task]) -> list[Any] | None:
     """All that the sizes depend on; None where not all of it is known to be unchanged."""
     folder = folder_on_disk(spec.model.path)
-    if folder is None or not isinstance(tasks, OpenedTasks) or not are_own():
+    if folder is None or not isinstance(tasks, OpenedTasks) or not are_own(PACKAGE):
         return None
     stamps = [stamp_file(file) for file in sorted(folder.iterdir()) if file.is_file()]
     if None in stamps:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.call_python import STRING, read_statements, write_call
+from rlf.apps.families.call_python import STRING, read_statements, write_call
 from rlf.chat.calls import CallFault
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks

@@ -1,7 +1,7 @@
 """MiniCPM5: calls in XML with names in attributes, `<function name="f"><param name="a">value</param></function>`.
 
 How a turn is read:
-- A value is read as in `rlf.chat.call_invoke`: text where the tool's schema takes a string alone, JSON where it takes
+- A value is read as in `families.call_invoke`: text where the tool's schema takes a string alone, JSON where it takes
   something else; see `rlf.chat.examples`. Values as Python prints them are read too, since the template writes
   `True`, `None` and `['a']` so.
 - A text in `<![CDATA[` and `]]>` is taken as it is, marks of XML in it too; outside, `&lt;` and the like are read as in
@@ -18,8 +18,8 @@ import re
 from typing import Any
 from xml.sax.saxutils import unescape
 
-from rlf.chat.call_invoke import InvokeForms, InvokeScan, InvokeTag
-from rlf.chat.call_python import read_calls
+from rlf.apps.families.call_invoke import InvokeForms, InvokeScan, InvokeTag
+from rlf.apps.families.call_python import read_calls
 from rlf.chat.calls import CallFault, write_json
 from rlf.chat.examples import read_printed, read_value, write_value
 from rlf.chat.format import ChatFormat

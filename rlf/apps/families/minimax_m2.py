@@ -1,7 +1,7 @@
 """MiniMax M2 and M2.5: calls in XML between `<minimax:tool_call>` tags, values as text or JSON.
 
 How a turn is read:
-- A section holds calls; see `rlf.chat.call_invoke`. A value is text where the tool's schema takes a string alone, JSON
+- A section holds calls; see `families.call_invoke`. A value is text where the tool's schema takes a string alone, JSON
   where it takes something else; see `rlf.chat.examples`.
 - Thinking, which the template opens before each turn, is as in `hermes`: nothing thought is run.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlf.chat.call_invoke import InvokeForms, InvokeScan, write_invoke
+from rlf.apps.families.call_invoke import InvokeForms, InvokeScan, write_invoke
 from rlf.chat.calls import CallFault
 from rlf.chat.examples import read_value, write_value
 from rlf.chat.format import ChatFormat

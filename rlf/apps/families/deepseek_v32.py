@@ -2,7 +2,7 @@
 
 How a turn is read:
 - A section, `<｜DSML｜function_calls>` of V3.2 or `<｜DSML｜tool_calls>` of V4, holds calls; see
-  `rlf.chat.call_invoke`. A parameter with `string="true"` is its text, verbatim; with `string="false"` it is JSON. One
+  `families.call_invoke`. A parameter with `string="true"` is its text, verbatim; with `string="false"` it is JSON. One
   without is refused.
 - Thinking is as in `hermes`: nothing before `</think>` is run.
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlf.chat.call_invoke import InvokeForms, InvokeScan, write_invoke
+from rlf.apps.families.call_invoke import InvokeForms, InvokeScan, write_invoke
 from rlf.chat.calls import CallFault, read_json, write_json
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks

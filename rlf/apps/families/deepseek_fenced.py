@@ -6,7 +6,7 @@ has a template of the later one, or of none; the tools and the form are then des
 
 from __future__ import annotations
 
-from rlf.chat.formats.deepseek import DeepseekFormat
+from rlf.apps.families.deepseek import DeepseekFormat
 
 
 class DeepseekFencedFormat(DeepseekFormat):

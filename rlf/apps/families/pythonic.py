@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.call_python import FORM, escape_breaks, list_end, read_calls, write_list
+from rlf.apps.families.call_python import FORM, escape_breaks, list_end, read_calls, write_list
 from rlf.chat.calls import CallFault
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks

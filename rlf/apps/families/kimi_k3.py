@@ -3,7 +3,7 @@
 How a turn is read:
 - A turn is a row of channels: `think`, `response` with the text, `tools` with the calls. `<|open|>NAME<|sep|>` opens
   one, `<|close|>NAME<|sep|>` closes it; the prompt has opened the first. Nothing in `think` is run.
-- A section of calls is read as in `rlf.chat.call_invoke`. An argument with `type="string"` is its text, verbatim; with
+- A section of calls is read as in `families.call_invoke`. An argument with `type="string"` is its text, verbatim; with
   another type it is JSON. One without is refused, and so are arguments as one JSON text.
 - Names in attributes are written with `&amp;` and `&quot;`, values as they are.
 - A result comes back as a message of its tool, numbered as its call is.
@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from rlf.chat.call_invoke import InvokeForms, InvokeScan, InvokeTag
+from rlf.apps.families.call_invoke import InvokeForms, InvokeScan, InvokeTag
 from rlf.chat.calls import CallFault, read_json, write_json
 from rlf.chat.encoding import encode_template
 from rlf.chat.format import ChatFormat
