@@ -1,4 +1,5 @@
 import gc
+import logging
 import os
 import signal
 import socketserver
@@ -90,6 +91,10 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     gc.freeze()
     gc.enable()
+
+
+def pytest_runtest_setup():
+    logging.getLogger("rlf").propagate = True  # a command in this process turns it off, and `caplog` then sees nothing
 
 
 @pytest.fixture

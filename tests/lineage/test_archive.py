@@ -1,7 +1,6 @@
 """What was cut off or damaged never passes for a whole archive."""
 
 import json
-import logging
 import random
 import sqlite3
 
@@ -37,22 +36,16 @@ def archive(source, tmp_path):
     return tmp_path / "two.db"
 
 
-@pytest.fixture
-def warnings(caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("rlf"), "propagate", True)
-    return caplog
-
-
 def runs_of(path):
     with open_archive(str(path)) as store:
         return sorted(run.record.id for run in Reader(store).list_runs())
 
 
-def test_a_whole_archive_is_one_file_that_reading_does_not_change(archive, warnings):
+def test_a_whole_archive_is_one_file_that_reading_does_not_change(archive, caplog):
     before = hash_path(archive)
     assert runs_of(archive) == list(RUNS)
     assert hash_path(archive) == before and [path.name for path in archive.parent.iterdir()] == ["two.db"]
-    assert warnings.text == ""
+    assert caplog.text == ""
 
 
 class Killed(BaseException):
@@ -106,11 +99,11 @@ def test_a_damaged_archive_is_refused_in_words_or_equal(archive, seed):
         runs_of(archive)
 
 
-def test_an_old_archive_without_a_manifest_is_taken_with_a_warning(archive, warnings):
+def test_an_old_archive_without_a_manifest_is_taken_with_a_warning(archive, caplog):
     with sqlite3.connect(archive) as database:
         database.execute("DROP TABLE rlf_archive")
     assert runs_of(archive) == list(RUNS)
-    assert "Whether it is complete is not known" in warnings.text
+    assert "Whether it is complete is not known" in caplog.text
 
 
 def test_an_archive_of_a_schema_that_was_never_released_is_refused_and_stays(archive):

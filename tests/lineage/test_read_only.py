@@ -1,6 +1,5 @@
 """A runs folder that cannot be written can be read, and a database of another program is left as it is."""
 
-import logging
 import os
 import sqlite3
 import tempfile
@@ -84,8 +83,7 @@ def test_a_runs_folder_that_cannot_be_written_can_be_read(folder, locked):
 
 
 @pytest.mark.parametrize("with_shm", [False, True])
-def test_rows_in_a_wal_file_are_read_or_said_to_be_missing(folder, locked, caplog, monkeypatch, with_shm):
-    monkeypatch.setattr(logging.getLogger("rlf"), "propagate", True)
+def test_rows_in_a_wal_file_are_read_or_said_to_be_missing(folder, locked, caplog, with_shm):
     with sqlite3.connect(folder / "rlf.db", isolation_level=None) as writer:
         writer.execute("UPDATE runs SET name = 'in the file'")
         writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -167,13 +167,8 @@ def wait_until_it_listens(port: int) -> None:
 
 @pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
 def test_a_server_answers_over_every_transport_and_its_session_is_logged(
-    transport: str,
-    kit: dict[str, Any],
-    served: Any,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    transport: str, kit: dict[str, Any], served: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("rlf"), "propagate", True)  # a command in this process turned it off
     caplog.set_level(logging.INFO, "rlf.tools.mcp.connection")
     server = kit if transport == "stdio" else served(transport)
 
