@@ -28,6 +28,14 @@ _STARTERS = {
 }
 """Files outside of `rlf.processes` that start processes, each with its reason."""
 
+_FOLDERS = {
+    "rlf/apps/openrlhf/process.py": "Ray's sockets need a short path; it finds those of killed jobs itself",
+    "rlf/apps/serve/agents/programs.py": "they are in one of `rlf.core.files.scratch`",
+    "rlf/apps/peers/workers/verifiers_tasks.py": "it runs where there is no rlf",
+    "rlf/apps/web/vendor/build.py": "maintainers run it by hand",
+}
+"""Files that make folders for temporary files by other means than `rlf.core.files.scratch`, each with its reason."""
+
 
 @cache
 def _graph() -> Mapping[str, frozenset[str]]:
@@ -148,6 +156,12 @@ def test_processes_are_started_by_the_package_that_watches_and_ends_them() -> No
 def test_whoever_starts_a_process_is_seen_by_whatever_name(source: str) -> None:
     assert any(map(_START.fullmatch, _uses(source)))
     assert not any(map(_START.fullmatch, _uses("import subprocess as s; a: s.Popen[bytes]; raise s.TimeoutExpired")))
+
+
+def test_folders_for_temporary_files_are_made_where_those_of_killed_processes_are_found() -> None:
+    made = re.compile(r"\b(TemporaryDirectory|mkdtemp)\(")
+    found = {str(file.relative_to(_ROOT)): made.search(file.read_text()) for file in (_ROOT / "rlf").rglob("*.py")}
+    assert {name for name, match in found.items() if match} == set(_FOLDERS)
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from rlf import __version__
 from rlf.cli.commands import COMMANDS, GROUPS, HOMES, SECTIONS, load_function, members
 from rlf.core.errors import RlfError, RunError
-from rlf.core.process import configure, heed_signals, keep_streams
+from rlf.core.process import RefusedOutput, configure, heed_signals, keep_streams
 from rlf.core.search_path import import_from
 
 _WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
@@ -120,9 +120,10 @@ def _exit_with(message: str, exit_code: int) -> NoReturn:
 
 def _fail_for_os(error: Exception) -> None:
     """Exits with words for what a user's disk or folder refuses, silently for a closed pipe; returns for a defect."""
+    if isinstance(error, RefusedOutput):
+        return  # `main` says so, since the help fails outside of every command
     if isinstance(error, BrokenPipeError):
-        # What is still buffered would be flushed at exit, into the closed pipe again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         raise typer.Exit(141) from error
     file, number = (error.filename, error.errno) if isinstance(error, OSError) else (None, None)
     if number in _REFUSED and file:
@@ -137,6 +138,11 @@ def _fail_for_os(error: Exception) -> None:
     if words is not None:
         where = f"{file}: " if file else ""
         _exit_with(f"{where}{words}; `rlf resume RUN` continues a run that was stopped. ({error})", RunError.exit_code)
+
+
+def _drop_output() -> None:
+    """Has what is still buffered go nowhere: it would be flushed at exit, into the closed pipe or full disk again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR})
@@ -188,4 +194,9 @@ def main() -> None:
     except FileNotFoundError:
         print("the current folder was removed. Change to another one, then try again.", file=sys.stderr)
         sys.exit(RlfError.exit_code)
-    app(prog_name="rlf")
+    try:
+        app(prog_name="rlf")
+    except RefusedOutput as error:
+        _drop_output()
+        print(f"{error.strerror}. Make room, or send it elsewhere (`> FILE`).", file=sys.stderr)
+        sys.exit(RunError.exit_code)

@@ -349,8 +349,12 @@ def _begun(shown: Path, then: str, target: Path | None = None) -> Iterator[Path]
 
 
 @contextmanager
-def marked(path: Path, token: str) -> Iterator[None]:
-    """Marks a path as being written, as long as the block lasts; then whatever is there is removed."""
+def marked(path: Path, token: str, keeps: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Marks a path as being written, as long as the block lasts; then whatever is there is removed.
+
+    Args:
+        keeps: errors after which it stays, since their messages name it.
+    """
     mark = _marks_folder() / token
     file = None
     with suppress(OSError):  # without a folder for it the write is not marked
@@ -358,21 +362,31 @@ def marked(path: Path, token: str) -> Iterator[None]:
         file = lock_file(mark)
         if file is not None:
             os.write(file, os.fsencode(path))
+    is_kept = False
     try:
         yield
+    except keeps:
+        is_kept = True
+        raise
     finally:
-        _remove_part(path)
+        if not is_kept:
+            _remove_part(path)
         if file is not None:
             mark.unlink(missing_ok=True)
             os.close(file)
 
 
 @contextmanager
-def scratch(name: str) -> Iterator[Path]:
-    """A folder of this user alone for as long as the block lasts; of a killed one the next command removes it."""
+def scratch(name: str, *, parent: Path | None = None, keeps: tuple[type[Exception], ...] = ()) -> Iterator[Path]:
+    """A folder of this user alone for as long as the block lasts; of a killed one the next command removes it.
+
+    Args:
+        parent: where it is; None: in the folder for temporary files.
+        keeps: as of `marked`.
+    """
     token = secrets.token_hex(6)
-    folder = Path(tempfile.gettempdir(), f".{name}.{token}.tmp")
-    with marked(folder, token):
+    folder = Path(parent or tempfile.gettempdir(), f".{name}.{token}.tmp").absolute()
+    with marked(folder, token, keeps):
         folder.mkdir(0o700)
         yield folder
 

@@ -46,8 +46,34 @@ def locked(path: Path) -> Iterator[None]:
 # or `sys.stdout` ends neither the command nor has its lines written into the file that gets this number next.
 
 
+class RefusedOutput(OSError):
+    """What is printed cannot be written where it goes, such as a full disk."""
+
+
 class _Kept(io.TextIOWrapper):
-    """A stream that stays open until the process ends."""
+    """A stream that stays open until the process ends. What cannot be written to stderr nobody can be told."""
+
+    def write(self, text: str) -> int:
+        """Writes a text. Raises RefusedOutput, or BrokenPipeError where nobody reads it."""
+        if text != "":  # as libraries write to see what a stream is, and ask no more
+            with self._refusing():
+                super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Writes what is buffered. Raises as `write` does."""
+        with self._refusing():
+            super().flush()
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if self is not sys.stderr:
+                raise RefusedOutput(error.errno, f"the output cannot be written: {error.strerror}") from error
 
     def close(self) -> None:
         """Writes what is buffered."""

@@ -6,7 +6,6 @@ import logging
 import re
 import shlex
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -17,7 +16,7 @@ from rlf.builtin.names import BUILTIN
 from rlf.chat.format import FORMATS, detect_format
 from rlf.chat.on_disk import read_tokenizer
 from rlf.core.errors import RlfError
-from rlf.core.files import path_inside, run_folder
+from rlf.core.files import path_inside, run_folder, scratch
 from rlf.engines.engine import Engine, recorded_engine
 from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.reader import Reader
@@ -60,8 +59,8 @@ class SavedModel:
         if not self.is_checkpoint:
             _write_whole(self.path, target)
         else:
-            with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-                saved = Path(folder) / "model"
+            with scratch("rlf-export", parent=target.parent) as folder:
+                saved = folder / "model"
                 self.engine.save_checkpoint_model(self.base, self.path, saved)
                 _write_whole(saved, target)
         _add_processor(folder_on_disk(self.base["path"]), target)

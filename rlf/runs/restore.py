@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, Place, RlfError, SpecError
-from rlf.core.files import check_run_id, path_inside, run_folder, shown_path
+from rlf.core.files import check_run_id, path_inside, run_folder, scratch, shown_path
 from rlf.engines.engine import Start, recorded_engine, refuse_evaluation
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import INTERRUPTED, Checkpoint, RunRecord
@@ -50,8 +49,8 @@ def check_changed(record: RunRecord, places: Places, overrides: Sequence[str], *
     """
     take_environment(record, places)
     values, known = places.values(record.plan["spec"]), record.plan["origins"]
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"{record.id}.yaml"
+    with scratch("rlf-spec") as folder:
+        file = folder / f"{record.id}.yaml"
         file.write_text(json.dumps(_keep_written(values, known)))
         try:
             checked = check_spec([file], overrides, trains=trains)

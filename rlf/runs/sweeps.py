@@ -298,7 +298,7 @@ def _run_members(
         try:
             ended = work(member)
             outcome = MemberOutcome(member.overrides, ended.run_id, ended.status, ended.spent)
-        except BrokenPipeError:  # nobody reads what the views print any more
+        except (BrokenPipeError, stops.RefusedOutput):  # nobody reads what the views print any more
             raise
         except RlfError as error:
             outcome = MemberOutcome(member.overrides, None, RunStatus.FAILED, str(error))

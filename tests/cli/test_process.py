@@ -104,6 +104,16 @@ main()
         assert process.wait(timeout=30) == 141
 
 
+@pytest.mark.parametrize("words", [["--help"], ["check", "--help"], ["schema", "spec"], ["check", str(SPEC)]])
+def test_an_output_that_cannot_be_written_is_named_as_such(words: list[str]) -> None:
+    start = [sys.executable, "-c", "from rlf.cli.start import main; main()", *words]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(start, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert subprocess.run([*start[:3], "check", "no"], stderr=full, check=False).returncode == 2
+    words_of_disk = "the output cannot be written: No space left on device. Make room, or send it elsewhere (`> FILE`)."
+    assert (done.returncode, done.stderr) == (1, f"{words_of_disk}\n")
+
+
 @pytest.mark.parametrize("closes", ["os.close(1)", "sys.stdout.close()", "os.closerange(1, 3)"])
 def test_what_closes_the_output_ends_no_command(closes: str) -> None:
     code = f"""

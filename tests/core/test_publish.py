@@ -11,7 +11,7 @@ import pytest
 from safetensors import SafetensorError
 
 from rlf.core.errors import RunError
-from rlf.core.files import clear_unfinished, published, refusal, write_whole
+from rlf.core.files import clear_unfinished, published, refusal, scratch, write_whole
 
 KILLED = """
 import os, signal, sys
@@ -65,6 +65,15 @@ def test_a_folder_for_a_while_is_removed_in_the_end_and_of_a_killed_process_by_t
         assert len(names_in(tmp_path)) == left
     clear_unfinished()
     assert names_in(tmp_path) == [] and list(cache.iterdir()) == []
+
+
+def test_a_folder_for_a_while_stays_after_an_error_that_names_what_is_in_it(tmp_path, cache):
+    for error, left in ((ValueError, 0), (RunError, 1)):
+        with pytest.raises(error), scratch("a", parent=tmp_path, keeps=(RunError,)) as folder:
+            raise error("its log is in it")
+        assert folder.is_dir() is bool(left)
+    clear_unfinished()
+    assert folder.is_dir() and list(cache.iterdir()) == []
 
 
 def test_a_write_that_another_process_is_at_is_left_alone(tmp_path, cache):

@@ -7,7 +7,6 @@ damaged one are found again. A row is saved when it is sound by itself and what 
 from __future__ import annotations
 
 import sqlite3
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,7 +17,7 @@ from typing import Any
 from sqlalchemy import Table, select
 
 from rlf.core import RlfError, RunError
-from rlf.core.files import published
+from rlf.core.files import published, scratch
 from rlf.lineage import tables
 from rlf.lineage.chain import LinkKind, link_hash
 from rlf.lineage.migrate import VERSION_TABLE, foreign_words
@@ -98,10 +97,10 @@ def salvage(path: Path, target: Path) -> Salvage:
 @contextmanager
 def _opened_copy(path: Path) -> Iterator[sqlite3.Connection]:
     """A copy of a database, so that the damaged one stays as it is, with a header that SQLite can read."""
-    with tempfile.TemporaryDirectory(prefix="rlf-salvage-") as folder:
-        copy = copy_database(path, folder)
+    with scratch("rlf-salvage") as folder:
+        copy = copy_database(path, str(folder))
         _refuse_foreign(path, copy)
-        new = Path(folder) / "new.db"
+        new = folder / "new.db"
         open_store(new).close()
         for repair in (_renew_header, _renew_schema):
             if not _lists_tables(copy):

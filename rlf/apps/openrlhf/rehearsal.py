@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import shutil
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ from rlf.apps.openrlhf.rehearsal_model import rehearsal_model, size_changes
 from rlf.apps.openrlhf.rehearsal_place import CpuPlace
 from rlf.apps.openrlhf.run import OpenRlhfRun
 from rlf.core.errors import RunError
+from rlf.core.files import scratch
 from rlf.engines.engine import RehearsalReport, SpecChange, load_inputs
 from rlf.engines.saved_model import load_saved
 from rlf.plan import compile as compile_plan
@@ -48,9 +47,13 @@ def rehearse_job(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> RehearsalRe
     Raises:
         RunError: the job failed; the folder that its message names is kept.
     """
+    with scratch("rlf-rehearsal", keeps=(RunError,)) as folder:
+        return _rehearse_in(folder, loaded, reach, cpu)
+
+
+def _rehearse_in(folder: Path, loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> RehearsalReport:
     spec = loaded.spec
     changes = [*cpu.fit(spec).changes, *size_changes(spec)]
-    folder = Path(tempfile.mkdtemp(prefix="rlf-rehearsal-"))
     path = model_location(spec.model.path)
     model, words = rehearsal_model(path, folder / "random-model", seed=spec.seed)
     if model != path:
@@ -69,7 +72,6 @@ def rehearse_job(loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) -> RehearsalRe
         if plan.spec.env is not None:
             reach("world", _world_words(events.worlds))
     reach("model saved", _changed(path=Path(model), saved=folder / "job" / "model"))
-    shutil.rmtree(folder)
     sampled_by_other = not (cpu.vllm or plan.spec.imitates_only)
     return RehearsalReport(tuple(changes), (*_NOT_COVERED, _SAMPLER) if sampled_by_other else _NOT_COVERED)
 

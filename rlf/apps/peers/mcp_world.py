@@ -13,13 +13,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from uuid import uuid4
 
 from pydantic import model_validator
 
 from rlf.core import RlfError, nearest
+from rlf.core.files import scratch
 from rlf.core.identity import hash_json
 from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.text import clean_value
@@ -246,7 +246,7 @@ class _Maker:
         async with AsyncExitStack() as stack:
             server = self.spec.server
             if self.spec.takes_folder:
-                server = self.spec.in_folder(Path(stack.enter_context(TemporaryDirectory(prefix="rlf-world-"))))
+                server = self.spec.in_folder(stack.enter_context(scratch("rlf-world")))
             if server.command is not None:  # tokens made by `hash`, and orders of sets, are the same in all processes
                 seed = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
                 server = server.model_copy(update={"env": seed | server.env})

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
@@ -19,6 +18,7 @@ from pydantic_core import PydanticCustomError
 from rlf.apps.peers.workers import verifiers_tasks
 from rlf.core import RlfError
 from rlf.core.callables import about_to_run
+from rlf.core.files import scratch
 from rlf.core.identity import hash_json, hash_path
 from rlf.environments.instances import make_class_world
 from rlf.environments.kind import EnvSpec, MakeWorld
@@ -112,7 +112,7 @@ class VerifiersEnv(EnvSpec):
         """Starts the process that loads the taskset, which those of its worlds are forked from. Raises RlfError."""
         tools = await asyncio.to_thread(lambda: [tool.name for tool in self.tools])
         made_by = verifiers_tasks.TasksetWorld
-        with TemporaryDirectory(prefix="rlf-verifiers-") as folder:
-            args = {"args": dict(self.args), "tools": tools, "folder": folder}
+        with scratch("rlf-verifiers") as folder:
+            args = {"args": dict(self.args), "tools": tools, "folder": str(folder)}
             async with ClassProcesses(self._taskset, made_by, args, command=self._command, start_s=_LOOK_S) as place:
                 yield partial(make_class_world, place)

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import RlfError
+from rlf.core.files import scratch
 from rlf.core.identity import hash_json, hash_path
 from rlf.core.kinds import wrong_value
 from rlf.core.text import clean
@@ -127,7 +127,7 @@ class SqlRuntime(ToolRuntime):
         """Starts the sandbox of a SQLite file, or of a copy where somebody writes to it."""
         async with AsyncExitStack() as stack:
             if _find_journals(file):
-                file = await asyncio.to_thread(_copy_database, file, Path(stack.enter_context(TemporaryDirectory())))
+                file = await asyncio.to_thread(_copy_database, file, stack.enter_context(scratch("rlf-sql")))
             sandbox = await stack.enter_async_context(Sandbox(self._tool.sandbox, databases=[file]))
             self.isolation, self._run = sandbox.level.value, partial(sandbox.sql, file)
             self.held.push_async_exit(stack.pop_all())

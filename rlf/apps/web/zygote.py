@@ -13,7 +13,6 @@ import select
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import traceback
 from contextlib import suppress
@@ -23,6 +22,7 @@ from typing import Any
 
 from rlf.apps.web import tasks
 from rlf.core.errors import NotFoundError, RlfError, SpecError
+from rlf.core.files import scratch
 from rlf.core.plain_json import as_json
 from rlf.core.redact import Redactor
 from rlf.core.search_path import import_from
@@ -67,8 +67,8 @@ def _modules_of_a_check() -> list[str]:
     reading, writing = os.pipe()
 
     def check() -> None:
-        with suppress(BaseException), tempfile.TemporaryDirectory() as folder:
-            spec = Path(folder) / "spec.yaml"
+        with suppress(BaseException), scratch("rlf-spec") as folder:
+            spec = folder / "spec.yaml"
             spec.write_text(_SPEC, encoding="utf-8")
             tasks.check_text(str(spec), None, ())
         with os.fdopen(writing, "w") as file:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from rlf.apps.worlds import clock
 from rlf.apps.worlds.trial import ONE_WORLD, Sign, TrialWorld, first_difference
 from rlf.core import derive_seed
+from rlf.core.files import scratch
 from rlf.environments.kind import EnvSpec
 from rlf.environments.playing import Action, Played, Policy, follow, open_bench
 from rlf.processes.child import supervised
@@ -161,9 +162,9 @@ async def play_elsewhere(
 ) -> list[Played]:
     """The scripts played in a new process with another hash seed and its clock moved. Raises OSError, ValueError."""
     order = pickle.dumps((sys.path, env.model_dump(mode="json"), list(tasks), list(tools), seed, list(scripts)))
-    with tempfile.TemporaryDirectory() as folder:
-        asked, answered = _write_order(Path(folder), order)
-        path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+    with scratch("rlf-trial") as folder:
+        asked, answered = _write_order(folder, order)
+        path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
         command = [sys.executable, "-m", "rlf.apps.worlds.conditions", str(asked), str(answered)]
         environment = os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "4242"}
         async with supervised(command, stdout=asyncio.subprocess.DEVNULL, stderr=None, env=environment) as process:
@@ -212,10 +213,10 @@ def without_terms(played: Played) -> Played:
 async def own_temporary_folder() -> AsyncIterator[Path]:
     """Files that a world makes in the folder for temporary ones are in one of its own meanwhile."""
     before = os.environ.get("TMPDIR"), tempfile.tempdir
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        os.environ["TMPDIR"], tempfile.tempdir = folder, folder
+    with scratch("rlf-trial") as folder:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         try:
-            yield Path(folder)
+            yield folder
         finally:
             tempfile.tempdir = before[1]
             os.environ.pop("TMPDIR")

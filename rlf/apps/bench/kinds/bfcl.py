@@ -11,7 +11,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -24,6 +23,7 @@ from rlf.apps.bench.kind import Benchmark, Play, Row, read_names
 from rlf.apps.bench.packages import PinnedPackages
 from rlf.apps.bench.rows import RowWorld
 from rlf.core.errors import RlfError
+from rlf.core.files import scratch
 from rlf.types import Task
 
 _SINGLE = ("simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple")
@@ -138,8 +138,13 @@ class Bfcl(Benchmark):
 @cache
 def package() -> SimpleNamespace:
     """The parts of bfcl-eval 2026.3.23 that are used; its models' handlers, which need 30 packages, stay away."""
-    # It makes folders for results where it is imported, and lists handlers of every vendor in one module.
-    os.environ["BFCL_PROJECT_ROOT"] = tempfile.mkdtemp(prefix="rlf-bfcl-")
+    with scratch("rlf-bfcl") as folder:  # it makes folders for results where it is imported, and none later
+        os.environ["BFCL_PROJECT_ROOT"] = str(folder)
+        return _import_package()
+
+
+def _import_package() -> SimpleNamespace:
+    # One of its modules lists handlers of every vendor.
     models = ModuleType("bfcl_eval.constants.model_config")
     vars(models)["MODEL_CONFIG_MAPPING"] = {
         NATIVE: SimpleNamespace(underscore_to_dot=True),
