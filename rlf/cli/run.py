@@ -26,6 +26,7 @@ from rlf.cli.arguments import (
 )
 from rlf.cli.envelope import JsonLines, print_envelope, print_event, print_result, prints_aside
 from rlf.cli.output import stdout_console
+from rlf.cli.start import settle
 from rlf.core.errors import OutageError, RlfError, RunError, SpecError
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def run_in_view(
         from rlf.types.events import Notice
 
         begun.append(info)
+        settle()
         sink = view.open(info)
 
         def show(event: RunEvent) -> None:

@@ -26,6 +26,61 @@ def test_ctrl_c_while_the_commands_are_loaded_is_one_word_and_no_traceback():
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
+DROPPED = """
+import signal, sys, time, weakref
+from rlf.cli.main import app
+class Finalized:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+class Watched:
+    pass
+@app.command()
+def drop(how: str):
+    if how == "finalized":
+        Finalized()
+    else:
+        watched = Watched()
+        reference = weakref.ref(watched, lambda _: signal.raise_signal(signal.SIGINT))
+        del watched
+    time.sleep(600)
+sys.argv[1:] = ["drop", sys.argv[1]]
+from rlf.cli.start import main
+main()
+"""
+
+
+@pytest.mark.parametrize("how", ["finalized", "watched"])
+def test_ctrl_c_that_python_drops_comes_again(how):
+    done = subprocess.run([sys.executable, "-c", DROPPED, how], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+NTH_CALL = """
+import gc, signal, sys
+left = int(sys.argv.pop(1))
+def count(frame, event, argument):
+    global left
+    left -= 1
+    if left == 0:
+        signal.raise_signal(signal.SIGINT)
+from rlf.cli.start import main
+sys.setprofile(count)
+try:
+    main()
+finally:
+    sys.setprofile(None)
+    assert gc.callbacks == []
+"""
+
+
+@pytest.mark.parametrize("number", [100, 1_000, 30_000, 100_000, 200_000, 300_000])
+def test_ctrl_c_ends_a_check_at_whatever_call_it_comes(number):
+    spec = Path(__file__).parents[2] / "specs" / "search.yaml"
+    command = [sys.executable, "-c", NTH_CALL, str(number), "check", str(spec)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 def test_the_program_starts_there():
     assert 'rlf = "rlf.cli.start:main"' in (Path(__file__).parents[2] / "pyproject.toml").read_text()
 

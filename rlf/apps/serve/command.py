@@ -25,6 +25,7 @@ from rlf.cli.arguments import (
 )
 from rlf.cli.envelope import print_result
 from rlf.cli.output import facts_table
+from rlf.cli.start import settle
 from rlf.core.errors import RlfError
 
 
@@ -102,6 +103,7 @@ def serve_command(
 
     with used as model:
         if vllm is None:
+            settle()
             asyncio.run(serve_model(model, settings, num_slots=num_slots, tell=tell))
         else:
             own = shlex.split(vllm)

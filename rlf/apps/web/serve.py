@@ -12,6 +12,7 @@ import uvicorn
 from rlf.apps.web.app import create_app
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import Site
+from rlf.cli.start import settle
 from rlf.core.servers import listening, url_of
 
 
@@ -35,7 +36,7 @@ def serve_page(settings: WebSettings, announce: Callable[[str], None]) -> None:
         guarded = create_app(settings)
         config = uvicorn.Config(guarded, log_level="warning", server_header=False, timeout_graceful_shutdown=2)
         token = f"/?token={settings.token}" if settings.token else "/"
-        gc.collect()  # before the address is known: a Ctrl-C that comes meanwhile is lost
-        gc.freeze()  # what is imported stays: to look through it again takes as long as an answer
+        gc.collect()
+        settle()  # to look through what is imported takes as long as an answer
         announce(f"{url_of(listener)}{token}")
         _Server(config, guarded.state.site).run(sockets=[listener])
