@@ -51,7 +51,7 @@ class RefusedOutput(OSError):
 
 
 class _Kept(io.TextIOWrapper):
-    """A stream that stays open until the process ends. What cannot be written to stderr nobody can be told."""
+    """A stream that stays open until the process ends. What stderr does not take is dropped."""
 
     def write(self, text: str) -> int:
         """Writes a text. Raises RefusedOutput, or BrokenPipeError where nobody reads it."""

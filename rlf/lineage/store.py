@@ -17,7 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import URL, Connection, Engine, Insert, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Insert, create_engine, event, inspect, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
 
 from rlf.core import RlfError, RunError
@@ -26,6 +26,7 @@ from rlf.core.redact import Redactor
 from rlf.lineage.lease import Lease, LeaseLost
 from rlf.lineage.migrate import VERSION_TABLE, foreign_words, is_current, upgrade
 from rlf.lineage.read_only import connect_read_only, is_read_only, names_of_tables
+from rlf.lineage.tables import metadata
 
 FileId = tuple[int, int]
 """Device and inode."""
@@ -121,7 +122,7 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """One consistent view of the database, whatever others write meanwhile."""
-        with _explain_failure(self.place), self._engine.connect() as connection:
+        with _explain_failure(self.place, self._engine), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
@@ -131,7 +132,7 @@ class Store:
         Raises:
             LeaseLost: the file was removed or replaced since it was opened.
         """
-        with _explain_failure(self.place), self._writer.begin() as connection:
+        with _explain_failure(self.place, self._engine), self._writer.begin() as connection:
             self._check_same_file()
             yield connection
 
@@ -186,7 +187,7 @@ class Store:
     def compact(self) -> None:
         """Returns deleted space to the disk, if the database is a file of its own."""
         if self._engine.dialect.name == "sqlite":
-            with _explain_failure(self.place), self._engine.connect() as connection:
+            with _explain_failure(self.place, self._engine), self._engine.connect() as connection:
                 connection.connection.dbapi_connection.execute("VACUUM")  # type: ignore[union-attr]  # it is open
 
     def close(self) -> None:
@@ -229,6 +230,8 @@ def open_store(where: str | Path, *, create: bool = True, read_only: bool = Fals
     store = Store(engine, Redactor(os.environ), read_only=read_only, file_id=file_id)
     try:
         _bring_up_to_date(store)
+        if create and (lack := _find_lack(engine)) is not None:  # before anything is played that it could not keep
+            raise DamagedDatabase(f"{store.place}: {_TO_SAVE} ({lack})")
     except DatabaseError as error:
         store.close()
         raise DamagedDatabase(f"{store.place}: {_TO_SAVE} ({error.orig})") from error
@@ -376,7 +379,8 @@ def _begin_transaction(connection: Connection) -> None:
 
 
 @contextmanager
-def _explain_failure(place: str) -> Iterator[None]:
+def _explain_failure(place: str, engine: Engine | None = None) -> Iterator[None]:
+    """Args: engine: that of a lineage at the newest schema, which is looked at where a statement fails."""
     try:
         yield
     except DatabaseError as error:
@@ -386,7 +390,23 @@ def _explain_failure(place: str) -> Iterator[None]:
                 raise kind(f"{place}: {fix} ({words})") from error
         if isinstance(error, OperationalError) and not isinstance(error.orig, sqlite3.Error):
             raise RunError(f"{place}: the database server fails ({words}). Check that it runs and has room.") from error
+        if engine is not None and (lack := _find_lack(engine)) is not None:
+            raise DamagedDatabase(f"{place}: {_TO_SAVE} ({lack})") from error
         raise
+
+
+def _find_lack(engine: Engine) -> str | None:
+    """The first table or column that a database lacks; None where it has them all, and so our statement is wrong."""
+    with suppress(DatabaseError), engine.connect() as connection:
+        found = inspect(connection)
+        names = set(found.get_table_names())  # without views, which can stand in no table's place
+        for table in metadata.sorted_tables:
+            if table.name not in names:
+                return f"it has no table {table.name!r}"
+            known = {column["name"] for column in found.get_columns(table.name)}
+            if lacking := [column.name for column in table.columns if column.name not in known]:
+                return f"its table {table.name!r} has no column {lacking[0]!r}"
+    return None
 
 
 # Many rows in one statement, without SQLAlchemy's work for each of them.

@@ -363,9 +363,8 @@ def recording_failure(recorder: Recorder, step: Callable[[], int]) -> Iterator[N
         yield
     except (KeyboardInterrupt, BudgetSpent, HealthStop, LeaseLost):  # the caller's to record, or another process's
         raise
-    except (BrokenPipeError, stops.RefusedOutput) as failure:  # nobody reads what is printed any more
-        words = "its output pipe was closed" if isinstance(failure, BrokenPipeError) else failure.strerror
-        recorder(RunFinished(RunStatus.INTERRUPTED, step(), words))
+    except (BrokenPipeError, stops.RefusedOutput):  # nobody reads what is printed any more
+        recorder(RunFinished(RunStatus.INTERRUPTED, step(), "its output was closed, or could not be written"))
         raise
     except BaseException as failure:
         recorder(RunFinished(RunStatus.FAILED, step(), text_of(failure)))

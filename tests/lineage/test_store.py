@@ -19,7 +19,7 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.resumed import begin_resume
 from rlf.lineage.run import start_run
-from rlf.lineage.store import open_store
+from rlf.lineage.store import DamagedDatabase, open_store
 from rlf.runs.place import open_lineage
 from rlf.types import RunFinished, RunStatus
 
@@ -155,6 +155,25 @@ def test_a_server_that_fails_is_named(store):
 def test_a_fault_of_our_own_sql_keeps_its_traceback(store):
     with pytest.raises(OperationalError, match="no such table"), store.read() as connection:
         connection.exec_driver_sql("select * from nowhere")
+
+
+@pytest.mark.parametrize(
+    ("damage", "lack"),
+    [
+        ("drop table steps", r"it has no table 'steps'"),
+        ("alter table tags rename column tag to tug", r"its table 'tags' has no column 'tag'"),
+        ("alter table notes rename to kept", r"it has no table 'notes'"),
+    ],
+)
+def test_a_table_or_column_that_the_file_lacks_is_damage(store, damage, lack):
+    with store.write() as connection:
+        connection.exec_driver_sql(damage)
+    words = rf"rlf\.db: the database is damaged\. .*verify.* \({lack}\)"
+    with pytest.raises(DamagedDatabase, match=words), store.read() as connection:
+        connection.exec_driver_sql("select * from nowhere")
+    with pytest.raises(DamagedDatabase, match=lack):
+        open_store(store.place)
+    open_store(store.place, create=False).close()  # for commands that show or save what is readable
 
 
 def test_a_lock_held_too_long_is_named(store, path, monkeypatch):
