@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf.core.errors import RunError, first_line
 from rlf.core.identity import MANIFEST, hash_path
+from rlf.spec.model_files import list_some
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -37,10 +39,10 @@ def load_saved(folder: Path) -> PreTrainedModel:
     path = str(folder)
     try:
         if not holds_adapters(folder):
-            return auto_model(AutoConfig.from_pretrained(path)).from_pretrained(path)  # type: ignore[no-any-return]
+            return load_whole(auto_model(AutoConfig.from_pretrained(path)), path)
         path = json.loads((folder / _CONFIG).read_text())["base_model_name_or_path"]
         dtype = AutoConfig.from_pretrained(folder).dtype
-        base = auto_model(AutoConfig.from_pretrained(path)).from_pretrained(path, dtype=dtype)
+        base = load_whole(auto_model(AutoConfig.from_pretrained(path)), path, dtype=dtype)
         from peft import PeftModel
 
         dtype = base.dtype
@@ -48,6 +50,36 @@ def load_saved(folder: Path) -> PreTrainedModel:
         return merged
     except (OSError, ValueError, RuntimeError) as error:
         raise RunError(f"{folder}: the trained model does not load from {path!r}: {first_line(error)}") from error
+
+
+def load_whole(kind: Any, path: str | Path, **options: Any) -> PreTrainedModel:
+    """A model whose every weight is of its files: transformers draws those that they lack, and leaves out others.
+
+    Weights beside those of its modules, such as a trainer's value head, are no fault.
+
+    Args:
+        kind: the class of transformers that loads it.
+
+    Raises:
+        ValueError: the files lack weights, or have some of another shape, or more for modules of the model.
+    """
+    model, info = kind.from_pretrained(path, output_loading_info=True, ignore_mismatched_sizes=True, **options)
+    again = "Fetch the model's files again"
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(f"its weights lack {list_some(missing)}. {again}")
+    if odd := sorted(info["mismatched_keys"]):
+        shapes = [f"{name} {list(found)} (config.json: {list(expected)})" for name, found, expected in odd]
+        raise ValueError(f"its weights have other shapes than its config.json says: {list_some(shapes)}. {again}")
+    own = {_module_form(name) for name, _ in model.named_parameters()}
+    if more := [name for name in sorted(info["unexpected_keys"]) if _module_form(name) in own]:
+        raise ValueError(f"its weights have {list_some(more)}, which its config.json leaves no room for. {again}")
+    loaded: PreTrainedModel = model
+    return loaded
+
+
+def _module_form(name: str) -> str:
+    """The module of a weight, with its layer and expert as any."""
+    return re.sub(r"\.\d+(?=\.)", ".*", name).rpartition(".")[0]
 
 
 def auto_model(config: Any) -> Any:

@@ -29,7 +29,7 @@ from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.runs.restore import check_changed, restore_plan
 from rlf.spec import RunSpec
 from rlf.spec.engines import default_engine
-from rlf.spec.model_files import find_cut_weights, folder_on_disk, model_location
+from rlf.spec.model_files import find_damaged_weights, folder_on_disk, model_location
 from rlf.spec.paths import identity
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class _Use:
     def of_model(self, found: _Found) -> Target:
         """A model of this machine, or one to be fetched."""
         located = folder_on_disk(found.model)
-        if located is not None and (fault := find_cut_weights(located)) is not None:
+        if located is not None and (fault := find_damaged_weights(located)) is not None:
             raise RlfError(f"{found.name}: its weights are damaged: {fault}. Write or fetch the model again.")
         target = Target(
             found.name,

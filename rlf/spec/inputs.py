@@ -28,6 +28,7 @@ from rlf.spec.kinds import is_endpoint
 from rlf.spec.load import LoadedSpec, reads
 from rlf.spec.model_files import (
     JSON_FILES,
+    find_damaged_weights,
     find_no_object,
     folder_on_disk,
     named_folder,
@@ -170,7 +171,10 @@ def _check_folder(loaded: LoadedSpec, path: KeyPath, name: str | None) -> list[F
         fix = "Write a folder as `save_pretrained` leaves it, with model and tokenizer."
         return [loaded.fault(path, f"{shown}: has no {' and no '.join(absent)}. {fix}")]
     found = ((name, find_no_object(folder / name)) for name in JSON_FILES)
-    return [loaded.fault(path, f"{shown}: {name} {words}") for name, words in found if words is not None]
+    faults = [loaded.fault(path, f"{shown}: {name} {words}") for name, words in found if words is not None]
+    if not faults and (damage := find_damaged_weights(folder)) is not None:
+        return [loaded.fault(path, f"{shown}: its weights are damaged: {damage}. Write or fetch the model again.")]
+    return faults
 
 
 @reads("model.path", "rollout.max_images")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
+import zipfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +51,11 @@ def _find_cached(model_id: str) -> Path | None:
 
 # safetensors' own limit for a header.
 _MAX_HEADER_BYTES = 100_000_000
+_EQUAL_LAYERS = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+"""Types of models whose layers have the same weights, under names of one form."""
+_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
+_SHOWN = 3
+"""Weights that a message names."""
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 """Keys of `config.json` by which models say how many positions they have."""
 
@@ -102,8 +111,12 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def find_cut_weights(folder: Path) -> str | None:
-    """Describes the fault in the sizes of a folder's safetensors; None where each holds what its header lists."""
+def find_damaged_weights(folder: Path) -> str | None:
+    """Describes a fault in a folder's weights, as far as headers show it; None where none is seen.
+
+    Which weights a model needs is known when it is loaded. Without it: those that an index lists, and for families
+    whose layers are all alike, those that other layers have.
+    """
     for file in sorted(folder.glob("*.safetensors")):
         try:
             entries, start = _read_entries(file)
@@ -113,7 +126,78 @@ def find_cut_weights(folder: Path) -> str | None:
             return f"{file.name} has no header that can be read"
         if size != expected:
             return f"{file.name} has {size} bytes; its header lists {expected}"
-    return None
+    for file in sorted(folder.glob("pytorch_model*.bin")):
+        with file.open("rb") as stream:
+            begins_as_zip = stream.read(2) == b"PK"
+        if begins_as_zip and not zipfile.is_zipfile(file):
+            return f"{file.name} is cut off"
+    if (folder / "model.safetensors").is_file():
+        return _find_odd_weights(read_config(folder), read_shapes(folder))
+    if fault := _find_unindexed(folder, "model.safetensors.index.json", read_shapes(folder)):
+        return fault
+    if not any(folder.glob("model*.safetensors")):
+        is_whole = (folder / "pytorch_model.bin").is_file()
+        return None if is_whole else _find_unindexed(folder, "pytorch_model.bin.index.json", None)
+    return _find_odd_weights(read_config(folder), read_shapes(folder))
+
+
+def _find_unindexed(folder: Path, name: str, shapes: Mapping[str, Any] | None) -> str | None:
+    """What an index lists and the folder does not have. Args: shapes: those of its files; None: they are not known."""
+    file = folder / name
+    if not file.is_file():
+        return None
+    try:
+        files: dict[str, str] = dict(json.loads(file.read_bytes())["weight_map"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return f"{name} is no index of weights"
+    absent = sorted({str(shard) for shard in files.values() if not (folder / str(shard)).is_file()})
+    if absent:
+        return f"{name} lists {list_some(absent)}, not in the folder"
+    lacking = [] if shapes is None else sorted(weight for weight in files if weight not in shapes)
+    return f"{files[lacking[0]]} has no {list_some(lacking)}, which {name} lists" if lacking else None
+
+
+def _find_odd_weights(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+    """What a model of equal layers lacks, has of another shape, or has beside what its configuration says."""
+    depth = config.get("num_hidden_layers")
+    if config.get("model_type") not in _EQUAL_LAYERS or "quantization_config" in config or not isinstance(depth, int):
+        return None
+    by_layer: dict[int, dict[str, tuple[int, ...]]] = {}
+    for name, shape in shapes.items():
+        if match := _LAYER.fullmatch(name):
+            by_layer.setdefault(int(match[1]), {})[match[2]] = shape
+    if not by_layer:  # adapters, or a form of its own
+        return None
+    names = Counter((part, shape) for layer in by_layer.values() for part, shape in layer.items())
+    usual = {part: shape for (part, shape), number in reversed(names.most_common()) if 2 * number >= depth}
+    lacking = [f"model.layers.{n}.{part}" for n in range(depth) for part in usual if part not in by_layer.get(n, {})]
+    lacking += [f"model.{part}.weight" for part in ("embed_tokens", "norm") if f"model.{part}.weight" not in shapes]
+    if config.get("tie_word_embeddings") is False and "lm_head.weight" not in shapes:
+        lacking.append("lm_head.weight")
+    if lacking:
+        return f"model*.safetensors lacks {list_some(lacking)}"
+    odd = [f"model.layers.{n}.{part}" for n, layer in sorted(by_layer.items()) for part in layer if n >= depth]
+    if odd:
+        return f"model*.safetensors has {list_some(odd)}, and num_hidden_layers of config.json is {depth}"
+    table = (config.get("vocab_size"), config.get("hidden_size"))
+    odd = [
+        f"model.layers.{n}.{part} {list(shape)} (other layers: {list(usual[part])})"
+        for n, layer in sorted(by_layer.items())
+        for part, shape in layer.items()
+        if part in usual and shape != usual[part]
+    ]
+    odd += [
+        f"{name} {list(shapes[name])} (config.json: {list(table)})"
+        for name in ("model.embed_tokens.weight", "lm_head.weight")
+        if name in shapes and shapes[name] != table
+    ]
+    return f"model*.safetensors has other shapes: {list_some(odd)}" if odd else None
+
+
+def list_some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _read_entries(file: Path) -> tuple[dict[str, Any], int]:

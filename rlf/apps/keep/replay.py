@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlf.core.errors import RlfError, first_line
+from rlf.engines.saved_model import load_whole
 from rlf.lineage.records import StoredTrajectory
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import RewardContext
@@ -130,7 +131,7 @@ def find_disagreeing(
     from transformers import AutoModelForCausalLM
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        model = load_whole(AutoModelForCausalLM, folder, dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise RlfError(f"{folder}: does not load as a causal language model: {first_line(error)}") from error
     num, wrong = 0, []

@@ -20,6 +20,7 @@ from torch.nn.functional import linear
 from rlf.core.errors import RlfError, first_line
 from rlf.engines.local.attention import ATTENTION, ragged_attention
 from rlf.engines.local.cache import KVCache
+from rlf.engines.saved_model import load_whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -220,12 +221,10 @@ def load_model(
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         held = dtype if frozen or lora is not None else torch.float32
-        full = AutoModelForCausalLM.from_pretrained(path, dtype=held, attn_implementation=ATTENTION)
+        full = load_whole(AutoModelForCausalLM, path, dtype=held, attn_implementation=ATTENTION)
     except Exception as error:  # transformers checks little of a model's files, and fails on the rest in any way
         is_words = isinstance(error, OSError | ValueError | RuntimeError | SafetensorError)
         why = first_line(error) if is_words else f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        if "ignore_mismatched_sizes" in why:
-            why = "its weights have other shapes than its config.json says. Fetch the model's files again"
         raise RlfError(f"model.path: {path!r} does not load as a causal language model: {why}") from error
     full.to(device)  # type: ignore[arg-type]  # transformers wraps it without its signature
     if lora is not None:

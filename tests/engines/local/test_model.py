@@ -1,14 +1,21 @@
 import json
+import re
+import shutil
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
-from rlf.core import RlfError
+from rlf.core import RlfError, SpecError
 from rlf.engines.local.model import load_model, resolve_device, save_model
+from rlf.runs.plans import check_spec
+from rlf.spec.model_files import find_damaged_weights
 from tests.engines.local.test_sampler import new_sampler, play, recomputed
 
 SMALL = {
@@ -68,6 +75,80 @@ def test_weights_that_are_cut_off_are_named(tmp_path):
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(RlfError, match=r"does not load as a causal language model: .*header"):
         load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
+
+
+Q, EMBEDDING, HEAD = "model.layers.0.self_attn.q_proj.weight", "model.embed_tokens.weight", "lm_head.weight"
+DAMAGES = {
+    "one lacks": (lambda weights: weights.pop(Q), f"lacks? {Q}"),
+    "none is tied": (lambda weights: weights.pop(HEAD), f"lacks? {HEAD}"),
+    "another shape": (
+        lambda weights: weights.update({Q: weights[Q][1:].clone()}),
+        r"other shapes.*self_attn.q_proj.weight",
+    ),
+    "another vocabulary": (
+        lambda weights: weights.update({EMBEDDING: weights[EMBEDDING][1:].clone()}),
+        rf"other shapes.*: {EMBEDDING} .*config.json: \[96, 32\]",
+    ),
+    "a layer more": (
+        lambda weights: weights.update({Q.replace("0", "7"): weights[Q].clone()}),
+        Q.replace("0", "7"),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_weights_that_are_not_those_of_the_configuration_are_named_by_a_check_and_at_load(tmp_path, damage, form):
+    load(tmp_path, "Llama")
+    file = tmp_path / "model.safetensors"
+    weights, (change, words) = load_file(file), DAMAGES[damage]
+    change(weights)
+    file.unlink()
+    write = partial(save_file, metadata={"format": "pt"}) if form.startswith("model") else torch.save
+    write(weights, tmp_path / form)
+    with pytest.raises(
+        RlfError, match=f"does not load as a causal language model: its weights .*{words.replace('s?', '')}"
+    ):
+        load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
+    found = find_damaged_weights(tmp_path)
+    assert found is None if form.endswith("bin") else re.search(words, found)
+
+
+def test_tied_weights_and_those_of_no_module_are_no_fault(tmp_path):
+    load(tmp_path, "Llama", tie_word_embeddings=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    assert HEAD not in weights
+    save_file(weights | {"v_head.weight": torch.zeros(1)}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert find_damaged_weights(tmp_path) is None
+    load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
+
+
+def test_a_check_names_what_an_index_lists_and_the_folder_lacks(tmp_path):
+    load(tmp_path, "Llama").full.save_pretrained(tmp_path / "shards", max_shard_size="40KB")
+    folder = tmp_path / "shards"
+    shard, second = sorted(folder.glob("model-*.safetensors"))[:2]
+    assert find_damaged_weights(folder) is None
+    name, *others = load_file(shard)
+    save_file({each: load_file(shard)[each] for each in others}, shard, metadata={"format": "pt"})
+    assert find_damaged_weights(folder) == f"{shard.name} has no {name}, which model.safetensors.index.json lists"
+    second.unlink()
+    assert find_damaged_weights(folder) == f"model.safetensors.index.json lists {second.name}, not in the folder"
+    (folder / "model.safetensors.index.json").write_text("[]")
+    assert find_damaged_weights(folder) == "model.safetensors.index.json is no index of weights"
+    for file in folder.glob("model*"):
+        file.unlink()
+    torch.save({"a": torch.zeros(9)}, folder / "pytorch_model.bin")
+    (folder / "pytorch_model.bin").write_bytes((folder / "pytorch_model.bin").read_bytes()[:-9])
+    assert find_damaged_weights(folder) == "pytorch_model.bin is cut off"
+    for file in builtin_path("tiny").iterdir():
+        shutil.copy(file, tmp_path)
+    spec = Path(__file__).parents[3] / "specs" / "search.yaml"
+    check_spec([spec], [f"model.path={tmp_path}"])
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights[Q]
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(SpecError, match=rf"model.path: .*its weights are damaged: .* {Q}\. Write or fetch"):
+        check_spec([spec], [f"model.path={tmp_path}"])
 
 
 def test_what_transformers_stumbles_over_is_reported(tmp_path):
