@@ -95,6 +95,10 @@ def _create_tables(connection: Connection) -> None:
 
 
 def _read_revision(connection: Connection) -> str | None:
+    if connection.dialect.name == "sqlite":  # in its own words: SQLAlchemy's would be compiled for each store
+        if connection.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE name = ?", (VERSION_TABLE,)).first() is None:
+            return None
+        return connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar()
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     return connection.execute(select(column("version_num")).select_from(table(VERSION_TABLE))).scalar()

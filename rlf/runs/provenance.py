@@ -12,8 +12,9 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, entry_points, packages_distributions
 from importlib.util import source_from_cache
 from pathlib import Path
@@ -209,20 +210,36 @@ def _as_new_file(name: str) -> str:
 def packages(plans: Sequence[Plan] = ()) -> dict[str, str]:
     """Versions of the packages that results depend on: rlf's own, those that add kinds, and those that the tools,
     rewards, judges and worlds of plans import or name. All but rlf's own come with everything that they require."""
-    groups = [group for group in entry_points().groups if group.startswith("rlf.")]
-    points = [point for group in groups for point in entry_points(group=group)]
+    installed = _of_packages(entry_points)
+    points = [
+        point for group in installed.groups if group.startswith("rlf.") for point in installed.select(group=group)
+    ]
     declarations = [item for plan in plans for item in declared(plan)]
     commands = {Path(command).name for command in _list_commands(declarations)}
-    points += [point for point in entry_points(group="console_scripts") if point.name in commands]
+    points += [point for point in installed.select(group="console_scripts") if point.name in commands]
     roots = [*_GRADERS, *(point.dist.name for point in points if point.dist is not None)]
     if modules := imported_modules(declarations):
-        by_module = packages_distributions()
+        by_module = _of_packages(packages_distributions)
         roots += [name for module in modules for name in by_module.get(module, ())]
-    own = {name: found.version for name in _PACKAGES if (found := find_distribution(name)) is not None}
-    return {"sqlite": sqlite3.sqlite_version, **_closure(roots), **own}
+    return {"sqlite": sqlite3.sqlite_version, **_of_packages(_closure, *roots), **_of_packages(_own_versions)}
 
 
-def _closure(names: Sequence[str]) -> dict[str, str]:
+def _of_packages(read: Callable[..., Any], *names: str) -> Any:
+    """What is read of installed packages, which holds until one of their folders changes."""
+    places = (place for place in map(Path, sys.path) if place.is_dir())
+    return _read_once(read, names, tuple((str(place), place.stat().st_mtime_ns) for place in places))
+
+
+@lru_cache(maxsize=16)
+def _read_once(read: Callable[..., Any], names: Sequence[str], _: Sequence[tuple[str, int]]) -> Any:
+    return read(*names)
+
+
+def _own_versions() -> dict[str, str]:
+    return {name: found.version for name in _PACKAGES if (found := find_distribution(name)) is not None}
+
+
+def _closure(*names: str) -> dict[str, str]:
     """The versions of packages and of all that they require, as far as it is installed, by normalised name."""
     versions, wanted = dict[str, str](), [Requirement(name) for name in names]
     seen = set[tuple[str, frozenset[str]]]()
@@ -364,7 +381,9 @@ class ReadFiles:
         """The versions of what holds an installed module, where no import that can be read has led to it."""
         parts = Path(path).parts
         site = next((at for at, part in enumerate(parts[:-1]) if part in ("site-packages", "dist-packages")), None)
-        for name in () if site is None else packages_distributions().get(parts[site + 1].removesuffix(".py"), ()):
+        for name in (
+            () if site is None else _of_packages(packages_distributions).get(parts[site + 1].removesuffix(".py"), ())
+        ):
             found = find_distribution(name)
             if found is not None and (known := canonicalize_name(name)) not in self._packages:
                 self._packages.add(known)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -119,20 +120,25 @@ def _editable_roots(top: str) -> Iterator[Path]:
 def _list_imports(file: Path, roots: Sequence[Path]) -> Iterator[tuple[str, list[Path]]]:
     """Each import of a file: the module's top name, empty where it is relative, and the files that it leads to."""
     try:
-        tree = ast.parse(file.read_bytes() if file.is_file() else b"")
+        statements = _find_imports(file.read_bytes()) if file.is_file() else []
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
-    for node in ast.walk(tree):
-        match node:
+    for statement in statements:
+        match statement:
             case ast.Import():
-                for alias in node.names:
+                for alias in statement.names:
                     yield alias.name.partition(".")[0], _module_files(alias.name, roots)
             case ast.ImportFrom(level=0, module=str() as module):
-                names = (module, *(f"{module}.{alias.name}" for alias in node.names))
+                names = (module, *(f"{module}.{alias.name}" for alias in statement.names))
                 yield module.partition(".")[0], [found for name in names for found in _module_files(name, roots)]
             case ast.ImportFrom(level=level) if level:
                 folder = file.parents[level - 1] if level <= len(file.parents) else file.parent
-                yield "", list(_files_of_relative(folder, node))
+                yield "", list(_files_of_relative(folder, statement))
+
+
+@lru_cache(maxsize=256)  # parsing is most of a check's work on code, and the code is seldom another
+def _find_imports(source: bytes) -> list[ast.Import | ast.ImportFrom]:
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))]
 
 
 def _files_of_relative(folder: Path, node: ast.ImportFrom) -> Iterator[Path]:

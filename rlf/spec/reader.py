@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -222,10 +223,8 @@ def _read_bytes(path: Path, named_by: Node | None) -> bytes:
 
 
 def _parse_text(text: str, reader: _Reader) -> Node | None:
-    loader = None
     try:
-        loader = CoreLoader(text)
-        document = loader.get_single_node()
+        document = _compose(text)
         if document is None:
             document = yaml.ScalarNode(NULL, "", yaml.Mark("", 0, 0, 0, None, 0))
         start = reader.place(document.start_mark)
@@ -238,10 +237,17 @@ def _parse_text(text: str, reader: _Reader) -> Node | None:
         from rlf.spec.mistaken import syntax_fault
 
         reader.faults.append(syntax_fault(error, reader.place, dotted(reader.inside), text))
-    finally:
-        if loader is not None:
-            loader.dispose()
     return None
+
+
+@lru_cache(maxsize=64)  # a process that lives on, such as the page's, reads the same files again and again
+def _compose(text: str) -> yaml.Node | None:
+    """YAML's own nodes of a document, which nobody changes."""
+    loader = CoreLoader(text)
+    try:
+        return loader.get_single_node()
+    finally:
+        loader.dispose()
 
 
 # `.env` next to a spec: variables for `${oc.env:NAME}` and for the user's own code. Real variables win.

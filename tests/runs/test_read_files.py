@@ -169,12 +169,17 @@ def test_packages_are_recorded_with_what_they_require_and_by_their_files_where_n
     assert packages([plan])["shop-grade"] == "2.0"
     assert {"sympy", "mpmath", "latex2sympy2-extended", "sqlite"} <= packages().keys()
     info = project / "lib" / "site-packages" / "shop_grade-2.0.dist-info"
-    (info / "direct_url.json").write_text('{"url": "file:///here", "dir_info": {}}')
+
+    def install_with(name: str, text: str) -> None:
+        (info / name).write_text(text)
+        os.utime(info.parent)  # as where a package is taken away and put there again
+
+    install_with("direct_url.json", '{"url": "file:///here", "dir_info": {}}')
     built = packages([plan])["shop-grade"]
-    (info / "RECORD").write_text("shopgrade/__init__.py,sha256=other,1\nshop_grade-2.0.dist-info/RECORD,,\n")
+    install_with("RECORD", "shopgrade/__init__.py,sha256=other,1\nshop_grade-2.0.dist-info/RECORD,,\n")
     assert built.startswith("2.0+") and packages([plan])["shop-grade"] not in (built, "2.0")
-    (info / "direct_url.json").write_text('{"url": "file:///here", "dir_info": {"editable": true}}')
-    (info / "METADATA").write_text("Name: shop-grade\nVersion: 2.0\nRequires-Dist: no requirement at all (\n")
+    install_with("direct_url.json", '{"url": "file:///here", "dir_info": {"editable": true}}')
+    install_with("METADATA", "Name: shop-grade\nVersion: 2.0\nRequires-Dist: no requirement at all (\n")
     assert packages([plan])["shop-grade"] == "2.0"
 
 
