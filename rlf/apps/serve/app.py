@@ -77,6 +77,23 @@ class DetokenizeRequest(StrictModel):
     tokens: tuple[int, ...]
 
 
+class _Deadline:
+    """Time that a request may take. Left after it, it raises Refusal."""
+
+    def __init__(self, request_s: float | None) -> None:
+        self._request_s = request_s
+        self._timeout = asyncio.timeout(request_s)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, *raised: Any) -> None:
+        try:
+            await self._timeout.__aexit__(*raised)
+        except TimeoutError as error:
+            raise Refusal(504, f"not answered within {self._request_s:g} s", code="timeout") from error
+
+
 class Server(ABC):
     """The handlers of models that are served. `app` makes the application."""
 
@@ -175,7 +192,7 @@ class Server(ABC):
         return web.json_response(self._describe_model(model))
 
     async def _answer_count(self, request: web.Request) -> web.Response:
-        async with self._hold_deadline():
+        async with _Deadline(self._settings.request_s):
             asked = read_request(CountRequest, body_object(await request.read()), note=self._note_ignored)
             model = self.find_model(request)
             return web.json_response({"input_tokens": await model.count_prompt(asked.as_chat())})
@@ -190,7 +207,7 @@ class Server(ABC):
             asked = dialect.read(body_object(body), strict=self._settings.strict, note=self._note_ignored)
             model = self.find_model(request, body)
             with model.gate.enter(asked.num_answers):
-                async with self._hold_deadline():
+                async with _Deadline(self._settings.request_s):
                     answers = Answers(model.gate, await asked.prepare(model), live=asked.stream)
                     if not asked.stream:
                         return web.json_response(asked.whole(await answers.whole()))
@@ -204,7 +221,7 @@ class Server(ABC):
         response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
         await response.prepare(request)
         try:
-            async with self._hold_deadline(), aclosing(answers.batches(*self._pace)) as batches:
+            async with _Deadline(self._settings.request_s), aclosing(answers.batches(*self._pace)) as batches:
                 await response.write(_encode_events(asked.begin()))
                 async for batch in batches:
                     data = _encode_events(asked.chunks(batch)) if batch else b": keep-alive\n\n"
@@ -215,15 +232,6 @@ class Server(ABC):
             await response.write(_encode_events([asked.error(refused)]))
         await response.write_eof()
         return response
-
-    @asynccontextmanager
-    async def _hold_deadline(self) -> AsyncIterator[None]:
-        """Raises Refusal where a request takes longer than it may."""
-        try:
-            async with asyncio.timeout(self._settings.request_s):
-                yield
-        except TimeoutError as error:
-            raise Refusal(504, f"not answered within {self._settings.request_s:g} s", code="timeout") from error
 
 
 class ModelServer(Server):
@@ -264,7 +272,7 @@ class ModelServer(Server):
         return web.Response(text=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
     async def _answer_tokenize(self, request: web.Request) -> web.Response:
-        async with self._hold_deadline():
+        async with _Deadline(self._settings.request_s):
             asked = read_request(TokenizeRequest, body_object(await request.read()))
         if (asked.prompt is None) == (asked.messages is None):
             raise Refusal(400, "expected either `prompt` or `messages`")
@@ -280,7 +288,7 @@ class ModelServer(Server):
         return web.json_response(answer)
 
     async def _answer_detokenize(self, request: web.Request) -> web.Response:
-        async with self._hold_deadline():
+        async with _Deadline(self._settings.request_s):
             asked = read_request(DetokenizeRequest, body_object(await request.read()))
         if any(not 0 <= token < len(self._tokenizer) for token in asked.tokens):
             raise Refusal(400, f"tokens: expected ids below {len(self._tokenizer)}", key="tokens")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -119,37 +120,43 @@ class ForwardedModel(SessionModel):
         )
 
     async def _ask(self, asked: ChatRequest, index: int) -> Completion:
-        session, player, meter = self._session, self._session.asks, self._session.meter
-        async with session.taking_turn(self._asked, []) as (parent, link):
+        session, player = self._session, self._session.asks
+        answers: list[Completion] = []
+
+        async def draw(parent: Call | None) -> Call:
             if session.num_used >= player.limits.max_total_tokens:
                 raise session.refuse_full(session.num_used)
             started = time.perf_counter()
-            failures: tuple[ParseFailure, ...] = ()
-            choice = None if asked.tool_choice == "auto" else asked.tool_choice
-            try:
-                completion = await player.pool.chat(
-                    [{key: message[key] for key in _SENT if key in message} for message in asked.messages],
-                    Caller(player.timeout_s, meter),
-                    sampling=self._how(asked),
-                    tools=[tool.model_dump(exclude_none=True) for tool in asked.tools],
-                    tool_choice=choice.model_dump() if isinstance(choice, NamedTool) else choice,
-                    response_format=asked.response_format,
-                )
-                if asked.offered:
-                    completion, failures = await player.text_calls.with_tools(asked.offered).read_turn(completion)
-            except EndpointFailure as failure:
-                completion, failures = self._read_failure(failure)
-            finally:
-                player.usage[session.rollout.id] = dict(meter.usage)
+            completion, failures = await self._fetch(asked)
             session.num_used = completion.usage.prompt_tokens + completion.usage.completion_tokens
             ids = session.call_ids(self._asked.attempt, index, len(completion.calls))
-            named = [RequestedCall(id_, c.name, c.arguments) for id_, c in zip(ids, completion.calls, strict=True)]
-            call = self._record(completion, failures, named, time.perf_counter() - started)
-            call.parent, call.link = parent, link
-            session.tree.add(call)
-            return Completion(
-                completion.text, tuple(named), completion.finish_reason, (), completion.usage, completion.reasoning
+            named = tuple(RequestedCall(id_, c.name, c.arguments) for id_, c in zip(ids, completion.calls, strict=True))
+            answers.append(replace(completion, calls=named))
+            return self._record(completion, failures, named, time.perf_counter() - started)
+
+        await session.add_call(self._asked, [], draw)
+        return answers[0]
+
+    async def _fetch(self, asked: ChatRequest) -> tuple[Completion, tuple[ParseFailure, ...]]:
+        """What the endpoint answers, with what in it is wrong. Raises Refusal where it has not answered."""
+        player, meter = self._session.asks, self._session.meter
+        choice = None if asked.tool_choice == "auto" else asked.tool_choice
+        try:
+            completion = await player.pool.chat(
+                [{key: message[key] for key in _SENT if key in message} for message in asked.messages],
+                Caller(player.timeout_s, meter),
+                sampling=self._how(asked),
+                tools=[tool.model_dump(exclude_none=True) for tool in asked.tools],
+                tool_choice=choice.model_dump() if isinstance(choice, NamedTool) else choice,
+                response_format=asked.response_format,
             )
+            if not asked.offered:
+                return completion, ()
+            return await player.text_calls.with_tools(asked.offered).read_turn(completion)
+        except EndpointFailure as failure:
+            return self._read_failure(failure)
+        finally:
+            player.usage[self._session.rollout.id] = dict(meter.usage)
 
     def _record(
         self, completion: Completion, failures: Sequence[ParseFailure], named: Sequence[RequestedCall], sample_s: float

@@ -13,8 +13,7 @@ import copy
 import hashlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Self, TypeVar
@@ -188,17 +187,18 @@ class Session:
 
     async def sample(self, asked: _Asked, index: int, prompt: list[int], max_tokens: int, how: Sampling) -> Sample:
         """The sample of an answer, which is a call of the trajectory. Raises Refusal."""
-        async with self.taking_turn(asked, prompt) as (parent, link):
+
+        async def draw(parent: Call | None) -> Call:
             started = time.perf_counter()
             sample = await self.draw(asked, prompt, max_tokens, how, self._num_sampled)
             self._num_sampled += len(sample.tokens)
             self.is_full = False
+            shown = asked
             if not asked.messages:  # a text, which is shown as a message
-                asked = replace(asked, messages=self._write_messages(prompt, parent))
-            call = self._read(asked, index, prompt, sample, time.perf_counter() - started)
-            call.parent, call.link = parent, link
-            self.tree.add(call)
-            return sample
+                shown = replace(asked, messages=self._write_messages(prompt, parent))
+            return self._read(shown, index, prompt, sample, time.perf_counter() - started)
+
+        return (await self.add_call(asked, prompt, draw)).sample
 
     def _write_messages(self, prompt: list[int], parent: Call | None) -> list[Mapping[str, Any]]:
         """The prompt of a text completion as messages, behind those of the call that it continues."""
@@ -206,11 +206,15 @@ class Session:
         new = prompt[0 if parent is None else len(parent.tokens) :]
         return [*before, {"role": "user", "content": decode(self.dialogue.tokenizer, new)}]
 
-    @asynccontextmanager
-    async def taking_turn(self, asked: _Asked, prompt: list[int]) -> AsyncIterator[tuple[Call | None, str]]:
-        """The trajectory's turn to be sampled, in line; the call that the prompt continues, and why it continues none.
+    async def add_call(self, asked: _Asked, prompt: list[int], draw: Callable[[Call | None], Awaitable[Call]]) -> Call:
+        """Takes a call into the trajectory, in line.
 
-        Raises Refusal; what else is raised within is a fault of the policy.
+        Args:
+            draw: samples it, by the call that its prompt continues. What it raises is a fault of the policy, but for
+                Refusal.
+
+        Raises:
+            Refusal: nothing is sampled for it.
         """
         async with self._turn:
             self._check_open()
@@ -224,12 +228,15 @@ class Session:
                     403, f"rollout.agent.on_break: the prompt continues no earlier call: {link}", code="break"
                 )
             try:
-                yield parent, link
+                call = await draw(parent)
             except Refusal:
                 raise
             except Exception as fault:
                 self._break(fault)
                 raise Refusal(503, f"the policy failed: {describe(fault)}", code="policy_failed") from fault
+            call.parent, call.link = parent, link
+            self.tree.add(call)
+            return call
 
     async def draw(self, asked: _Asked, prompt: list[int], max_tokens: int, how: Sampling, num_sampled: int) -> Sample:
         """Samples in the trajectory's place, and keeps nothing."""
