@@ -19,7 +19,7 @@ _FILES = {
     "orders_mixed_heldout demonstrations",
     "rooms": "train heldout train_three",
 }
-_MODELS = ("bookkeeper", "clerk", "games", "guesser", "reader", "small", "tiny")
+_MODELS = ("agent", "bookkeeper", "clerk", "games", "guesser", "reader", "small", "tiny")
 _PATHS = {
     **{f"{of}/{name}": f"{of}/data/{name}.jsonl" for of, names in _FILES.items() for name in names.split()},
     **{name: f"{name}/checkpoint" for name in _MODELS},

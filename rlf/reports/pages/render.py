@@ -17,7 +17,7 @@ from rlf.reports.pages.chart import ArmCurve, draw, further_curves, main_curves
 from rlf.reports.report import Report, origin_facts, shown_events, status_words, usage_sheets
 from rlf.reports.sheets import Sheet, decimal, visible
 from rlf.reports.summary import change_sheet, shift_lines, shifts
-from rlf.reports.trajectory import ReadOpening
+from rlf.reports.trajectory import ReadOpening, show_links
 from rlf.types.task import Message
 from rlf.types.trajectory import Turn
 
@@ -72,6 +72,8 @@ class TurnParts:
     """One turn."""
 
     number: int
+    link: str
+    """What it continues; empty where that is the turn before it."""
     before: tuple[Part, ...]
     """What an agent sent since the turn that it continues, or in a new context."""
     sampled: str
@@ -131,11 +133,12 @@ def side(name: str, stored: StoredTrajectory, opening: str) -> Side:
         tuple(
             TurnParts(
                 number,
+                link,
                 _parts_of(turn.asked if number > 1 else ()),
                 turn.text.removesuffix("\n") or "(no token)",
                 tuple(_parts_after(turn)),
             )
-            for number, turn in enumerate(trajectory.turns, start=1)
+            for number, (turn, link) in enumerate(zip(trajectory.turns, show_links(trajectory), strict=True), start=1)
         ),
         ended if trajectory.error is None else f"{ended}: {trajectory.error}",
         tuple(

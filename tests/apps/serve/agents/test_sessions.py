@@ -199,13 +199,16 @@ def test_a_call_is_linked_to_the_one_that_it_continues(
         ("has_a_sub_agent", [CALL, ANSWER, ANSWER], ["new context: other system message", "the first call", ""]),
     ],
 )
-def test_a_trace_shows_what_each_call_continues(name: str, script: list[str], wanted: list[str]) -> None:
+def test_a_trace_and_a_page_show_what_each_call_continues(name: str, script: list[str], wanted: list[str]) -> None:
     trajectory, _ = play(name, script)
     assert show_links(trajectory) == wanted
     shown = Console(width=200, record=True, file=StringIO())
-    shown.print(trajectory_view(Scored(trajectory, (), 0.0, None)))
-    text = shown.export_text()
-    assert all(text.count(words) == wanted.count(words) for words in wanted if words)
+    scored = Scored(trajectory, (), 0.0, None)
+    shown.print(trajectory_view(scored))
+    stored: Any = SimpleNamespace(scored=scored, summary=SimpleNamespace(reward=0.0))
+    page = render_page("turns.html", title="t", side=side("", stored, ""))
+    for text in (shown.export_text(), page):
+        assert all(text.count(words) == wanted.count(words) for words in wanted if words)
 
 
 def test_what_is_shown_was_asked_by_the_agent_and_not_by_the_task() -> None:
