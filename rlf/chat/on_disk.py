@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_MAX_CHARACTERS, _MAX_FACTOR, _MAX_BITS = 1_000_000, 8, 100_000
+"""What a template may write, and beyond it in proportion to what it is given; and the size of a power."""
 
 
 def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
@@ -96,13 +98,16 @@ class _Tokenizer:
     ) -> str:
         """The rendered conversation, as text."""
         assert not tokenize, "text is encoded apart from the template"
-        return self._compiled_template.render(
-            messages=conversation,
-            tools=tools,
-            documents=None,
-            add_generation_prompt=add_generation_prompt,
-            **self.special_tokens_map,
-        )
+        values = {"messages": conversation, "tools": tools, "documents": None} | self.special_tokens_map
+        written, num_characters, allowed = list[str](), 0, _MAX_CHARACTERS
+        for piece in self._compiled_template.generate(values, add_generation_prompt=add_generation_prompt):
+            written.append(piece)
+            num_characters += len(piece)
+            if num_characters > allowed == _MAX_CHARACTERS:  # which is counted for few
+                allowed += _MAX_FACTOR * len(json.dumps([conversation, tools], default=str))
+            if num_characters > allowed:
+                raise ValueError(f"it writes more than {allowed:,} characters")
+        return "".join(written)
 
     @cached_property
     def _compiled_template(self) -> Template:
@@ -129,9 +134,20 @@ def _compile_template(template: str) -> Template:
     def refuse(message: str) -> None:
         raise TemplateError(message)
 
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
-    )
+    class Bounded(ImmutableSandboxedEnvironment):
+        """One in which no single product or power takes all memory or time."""
+
+        intercepted_binops = frozenset({"*", "**"})
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            number, other = (left, right) if isinstance(left, int) else (right, left)
+            length = len(other) if hasattr(other, "__len__") else 0
+            power = left.bit_length() * right if operator == "**" and isinstance(left, int) else 0
+            if isinstance(number, int) and (length * number > _MAX_CHARACTERS or power > _MAX_BITS):
+                raise TemplateError(f"{operator} makes more than {_MAX_CHARACTERS:,} characters")
+            return super().call_binop(context, operator, left, right)
+
+    environment = Bounded(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)

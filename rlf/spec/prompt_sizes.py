@@ -21,6 +21,8 @@ from rlf.types.world import shown_tools
 
 MAX_MEASURED = 256
 """Prompts that are counted, evenly over the data: enough for a share, few enough for a second."""
+_MAX_CHARACTERS = 4_000_000
+"""Of all prompts that are counted: fewer where they are longer."""
 MAX_ANSWERS = 64
 """Gold answers that are counted, evenly over the data."""
 _NUM_SHORTEST = 8
@@ -76,6 +78,8 @@ def _sample_tasks(tasks: Sequence[Task], *named: str) -> tuple[list[_Asked], lis
         return sum(len(message.content) for message in task.messages)
 
     spread = tasks[:: -(-len(tasks) // MAX_MEASURED)]
+    while len(spread) > _NUM_SHORTEST and sum(map(num_characters, spread)) > _MAX_CHARACTERS:
+        spread = spread[::2]
     answered = [task.answer for task in tasks[:: -(-len(tasks) // MAX_ANSWERS)] if _is_text(task.answer)]
     written = [[gold for gold in golds(answer) if gold.strip()] for answer in answered]
     return [*map(asked, spread)], [*map(asked, nsmallest(_NUM_SHORTEST, tasks, key=num_characters))], written

@@ -27,6 +27,31 @@ def test_every_format_renders_the_same_tokens(any_format, tmp_path):
         assert found.encode(call, add_special_tokens=added) == expected
 
 
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        (
+            "{% for i in range(99999) %}{% for j in range(99999) %}{{ messages }}{% endfor %}{% endfor %}",
+            "it writes more",
+        ),
+        ("{% for i in range(99999) %}{{ 'xxxxxxxxxx' * 1000 }}{% endfor %}", "it writes more"),
+        ("{{ 'x' * 1000000000 }}", "more than 1,000,000 characters"),
+        ("{{ [1] * 1000000000 }}", "more than 1,000,000 characters"),
+        ("{{ 9 ** (9 ** 9) }}", "more than 1,000,000 characters"),
+    ],
+)
+def test_a_template_that_writes_without_end_is_stopped(tmp_path, template, words):
+    byte_level(MARKUP_BY_FAMILY["qwen"]).save_pretrained(tmp_path)
+    found = read_tokenizer(tmp_path)
+    found.chat_template = template
+    asked = {"tools": None, "add_generation_prompt": True, "tokenize": False}
+    with pytest.raises(Exception, match=words):
+        found.apply_chat_template([{"role": "user", "content": "hello"}], **asked)
+    found = read_tokenizer(tmp_path)
+    found.chat_template = "{{ messages[0].content }}{{ messages[0].content }}{{ 2 ** 9 * 2 }}"
+    assert found.apply_chat_template([{"role": "user", "content": "a" * 900_000}], **asked) == "a" * 1_800_000 + "1024"
+
+
 def _takes_system(chat):
     try:
         chat.prompt(MESSAGES, chat.tools)

@@ -9,6 +9,7 @@ from rlf.runs.plans import check_spec
 from rlf.spec import check_inputs, load_spec
 from rlf.spec.budget import MAX_CHARACTERS, PromptSizes, fits_no_budget, measure_prompts
 from rlf.spec.model_files import read_context
+from rlf.spec.prompt_sizes import _sample_tasks
 
 
 def measured(run, *overrides):
@@ -35,6 +36,18 @@ def test_a_prompt_that_no_budget_holds_is_a_fault_and_is_not_counted_in_tokens(p
     (fault,) = check_inputs(load_spec([run], ["data.train.path=./rows.jsonl"]))
     assert "has 1,000,001 characters; rollout.max_total_tokens is" in fault.message
     assert not fits_no_budget(MAX_CHARACTERS + 1, 100_000)
+
+
+def test_fewer_prompts_are_counted_where_they_are_long(project):
+    for size, num_counted in ((10, 200), (100_000, 25)):
+        rows = [{"question": "a" * size, "answer": "a"}] * 200
+        run = project({"rows.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows)})
+        spread, shortest, _ = _sample_tasks(
+            load_tasks(
+                **load_spec([run], ["data.train.path=./rows.jsonl"]).spec.data.train.model_dump(), declared=["look"]
+            )
+        )
+        assert (len(spread), len(shortest)) == (num_counted, 8)
 
 
 def test_a_model_that_was_not_fetched_is_not_measured_and_one_in_the_hub_cache_is(project, tmp_path, monkeypatch):

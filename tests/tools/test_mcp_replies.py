@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from rlf.tools.execution.executor import Executor
 from rlf.tools.mcp.messages import OpenRequests
@@ -133,6 +134,27 @@ def test_an_answer_that_the_arguments_are_wrong_is_the_models_to_read(tmp_path: 
     result, _ = answer(json.dumps({"jsonrpc": "2.0", "id": 0, "error": {"code": -32602, "message": "Unknown city"}})
                        .replace(" 0,", " @,").encode(), tmp_path)  # fmt: skip
     assert (result.outcome, result.text) == (Outcome.TOOL_ERROR, "error: Unknown city")
+
+
+def test_an_answer_of_more_objects_than_are_read_ends_its_call_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlf.tools.mcp.messages._parse_messages", None)  # in which no deadline would fire
+    for objects in (b'{"a":1}', b'{ \n"a":1}'):
+        waiting = OpenRequests(lambda: None)
+        waiting.note_sent(JSONRPCRequest(jsonrpc="2.0", id=7, method="tools/call"))
+        listed = b",".join([objects] * 60_000)
+        reply = b'{"jsonrpc":"2.0","id":7,"result":{"content":[],"structuredContent":{"rows":[%b]}}}' % listed
+        (passed,) = waiting.read(reply) or []
+        assert isinstance(passed.message, JSONRPCError) and passed.message.id == 7
+        assert "60,003 objects; at most 50,000 are read" in passed.message.error.message
+
+
+def test_a_text_of_many_braces_is_read() -> None:
+    waiting = OpenRequests(lambda: None)
+    waiting.note_sent(JSONRPCRequest(jsonrpc="2.0", id=7, method="tools/call"))
+    part = {"type": "text", "text": '{"a": {}}' * 60_000}
+    reply = {"jsonrpc": "2.0", "id": 7, "result": {"content": [part]}}
+    (passed,) = waiting.read(json.dumps(reply).encode()) or []
+    assert isinstance(passed.message, JSONRPCResponse) and passed.message.result == reply["result"]
 
 
 def test_requests_of_a_server_that_asks_without_end_are_passed_on_a_hundred_a_second() -> None:

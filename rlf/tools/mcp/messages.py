@@ -52,6 +52,10 @@ _MAX_ASKED: Final = 100
 up answers."""
 _MAX_PARTS: Final = 2_000
 """Parts of a result: the SDK validates each for 30 us, in which no deadline fires."""
+_MAX_OBJECTS: Final = 50_000
+"""Objects of a message: to read one takes some 3 us, in which no deadline fires."""
+_OBJECT: Final = re.compile(rb'\{\s*"')
+"""Where an object begins: within a text the quote is escaped."""
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 # Read from the bytes of what is no JSON, or too long to be read: `\"id\"` within a text does not match.
 _ID: Final = re.compile(rb'"id"\s*:\s*(?:(\d+)|"(\d+)")')
@@ -158,6 +162,10 @@ class OpenRequests:
             return self._fail_one(ids, too_large(raw.size_bytes), replace(facts, is_oversized=bool(ids)))
         if _METHOD.search(raw, 0, _EDGE_BYTES) and b'"id"' not in raw and HEARD.encode() not in raw:
             return []  # nobody parses what a flood has thousands of
+        if len(raw) > _MAX_OBJECTS and (num_objects := len(_OBJECT.findall(raw))) > _MAX_OBJECTS:
+            ids = _ids_in(raw[-40:]) or _ids_in(raw[:80])
+            text = f"the server answered with {num_objects:,} objects; at most {_MAX_OBJECTS:,} are read"
+            return self._fail_one(ids, text, replace(facts, is_oversized=bool(ids)))
         try:
             messages = _parse_messages(raw)
         except (ValueError, RecursionError):
