@@ -20,9 +20,9 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+from rlf.apps.keep.archive import write_proof
+from rlf.apps.keep.export import export_model
 from rlf.apps.keep.proof import ClaimState, verify_model
-from rlf.apps.share.export import export_model
-from rlf.apps.share.proof import write_proof
 from rlf.core.errors import RlfError
 from rlf.core.identity import hash_path
 from rlf.runs.start import run

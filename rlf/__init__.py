@@ -11,9 +11,9 @@ TYPE_CHECKING = False  # as of `typing`, which Ctrl-C would have to wait for
 if TYPE_CHECKING:
     from rlf.apps.evaluate.python import evaluate
     from rlf.apps.formats.python import parse, render
+    from rlf.apps.keep.python import export
     from rlf.apps.rewards.python import score, try_rewards
     from rlf.apps.serve.python import serve
-    from rlf.apps.share.python import export
     from rlf.apps.tools.python import try_tools
     from rlf.core.errors import RlfError, RunError, SpecError
     from rlf.python.runs import Rows, Run, compare, list_runs, load_run, resume, run, sweep
@@ -32,7 +32,7 @@ _HOMES = {
     "apps.formats.python": ("parse", "render"),
     "apps.rewards.python": ("score", "try_rewards"),
     "apps.serve.python": ("serve",),
-    "apps.share.python": ("export",),
+    "apps.keep.python": ("export",),
     "apps.tools.python": ("try_tools",),
     "core.errors": ("RlfError", "RunError", "SpecError"),
     "types.score": ("Scored",),

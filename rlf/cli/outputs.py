@@ -56,7 +56,7 @@ _OUTPUTS: dict[str, str] = {
         "list[apps.bench.run.BenchmarkLine] | apps.bench.run.BenchmarkFolder | apps.bench.run.BenchmarkResult | "
         "list[apps.bench.robust.RobustRow]"
     ),
-    "export": "apps.share.export.ModelExport",
+    "export": "apps.keep.export.ModelExport",
     "verify": "apps.keep.proof.ModelProof",
     "trace": "list[reports.trace.TrajectoryMatch] | list[lineage.records.FoundCall] | lineage.records.StoredTrajectory",
     "why": (
@@ -87,12 +87,12 @@ _OUTPUTS: dict[str, str] = {
     "runs reproduce": "apps.keep.forks.Agreement | runs.sink.RunOutcome",
     "runs tag": "runs.upkeep.RunTags",
     "runs note": "runs.upkeep.RunNote",
-    "runs rm": "runs.upkeep.Removals",
-    "runs gc": "lineage.upkeep.Thinning",
+    "runs rm": "apps.keep.upkeep.Removals",
+    "runs gc": "apps.keep.upkeep.Thinning",
     "runs verify": "apps.keep.verification.Verification",
     "runs salvage": "apps.keep.salvage.Salvage",
-    "runs export": "apps.share.tables.ExportedRuns",
-    "runs import": "apps.share.tables.ImportedRuns",
+    "runs export": "apps.keep.tables.ExportedRuns",
+    "runs import": "apps.keep.tables.ImportedRuns",
     "format show": "runs.prompts.ShownPrompt",
     "format parse": "chat.marks.ParsedTurn",
     "format certify": "chat.format.Certificate",

@@ -1,4 +1,4 @@
-"""Tags and notes that people add to runs; and taking a run out of the lineage."""
+"""Tags and notes that people add to runs, runs whose removal was begun, and the search for damage."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
-from pathlib import PurePosixPath
 from typing import Any
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, text, update
@@ -17,9 +15,9 @@ from sqlalchemy.exc import DatabaseError
 
 from rlf.lineage import tables
 from rlf.lineage.blobs import is_whole, present
-from rlf.lineage.chain import EXPORT, LinkKind, append_link, digest_placed
-from rlf.lineage.lease import Lease, forget_lock
-from rlf.lineage.records import IMPORTING, INTERRUPTED, REMOVING, Export
+from rlf.lineage.chain import LinkKind, append_link
+from rlf.lineage.lease import Lease
+from rlf.lineage.records import IMPORTING, INTERRUPTED, REMOVING
 from rlf.lineage.resumed import check_stopped
 from rlf.lineage.rows import PayloadReader
 from rlf.lineage.store import Store
@@ -47,36 +45,12 @@ def add_note(store: Store, run_id: str, text: str) -> None:
         connection.execute(insert(tables.notes), row)
 
 
-def add_export(store: Store, run_id: str, export: Export) -> None:
-    """Records an exported model; replaces a record with the same path."""
-    table, path = tables.exports, store.redactor.text(store.relative(export.path))
-    with store.write() as connection:
-        connection.execute(delete(table).where(table.c.run_id == run_id, table.c.path == path))
-        row = asdict(export) | {"path": path}
-        connection.execute(insert(table), {"run_id": run_id, **row})
-        place = {"step": export.step, "name": PurePosixPath(path).name}
-        append_link(connection, run_id, LinkKind.EXPORTED, place, digest_placed(EXPORT, row))
-
-
 def forget_checkpoints(store: Store, run_id: str, steps: Collection[int]) -> None:
     """Deletes the rows of a run's checkpoints of these steps."""
     table = tables.checkpoints
     with store.write() as connection:
         connection.execute(delete(table).where(table.c.run_id == run_id, table.c.step.in_(steps)))
         append_link(connection, run_id, LinkKind.FORGOTTEN, {"steps": sorted(steps)})
-
-
-def remove_run(store: Store, run_id: str) -> None:
-    """Deletes a run and all that belongs to it; other runs keep it as the name of their parent.
-
-    Raises:
-        RlfError: no such run, or it is still running.
-    """
-    with store.write() as connection:
-        check_stopped(store, connection, run_id)
-        connection.execute(delete(tables.runs).where(tables.runs.c.id == run_id))
-    forget_lock(store.lease_folder, run_id)
-    store.drop_index()
 
 
 @contextmanager

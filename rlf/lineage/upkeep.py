@@ -1,4 +1,4 @@
-"""Keeping the lineage small: thinning by rule, and dropping what nothing names.
+"""Keeping the lineage small and sound: thinning by rule, what rows name, and faults of a row.
 
 Thinning takes the bulk of training trajectories away (tokens, calls, scores, failures) and leaves their rows, sums and
 metrics, so that every step and report stays; evaluations are never thinned.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import EnumMeta
 from hashlib import sha256
 from typing import Any
@@ -74,20 +74,6 @@ def parse_keep(words: Sequence[str]) -> Keep:
     return keep
 
 
-@dataclass(frozen=True, slots=True)
-class Thinning:
-    """Room that was freed."""
-
-    num_trajectories: int
-    """That lost tokens, calls and scores."""
-    num_contents: int
-    """Dropped, since no row named them any more."""
-    size_bytes: int
-    """Of those contents, as stored."""
-    is_compact: bool = field(metadata={"json": None})
-    """Whether the file is smaller too: it is not while a run is running."""
-
-
 def thin(store: Store, run_id: str, keep: Keep) -> int:
     """Thins a stopped run's training trajectories; returns how many.
 
@@ -124,39 +110,6 @@ def _conditions_of_thinned(connection: Connection, run_id: str, keep: Keep) -> I
         yield columns.step % keep.every != 0
     if keep.failed:
         yield columns.success >= 1.0
-
-
-def drop_unnamed_blobs(store: Store) -> Thinning:
-    """Deletes incomplete imports and the contents that no row names any more.
-
-    The room goes back to the disk when nothing runs: to copy the file anew would keep a run's writer waiting for long.
-    """
-    with store.read() as connection:
-        cut_off = cut_imports(store, connection)
-        some = bool(cut_off) or bool(_measure_unnamed(connection))
-    unnamed: dict[str, int] = {}
-    if some:
-        with store.write() as connection:
-            connection.execute(delete(tables.runs).where(tables.runs.c.id.in_(cut_off)))
-            unnamed = _measure_unnamed(connection)
-            names = list(unnamed)
-            for start in range(0, len(names), _BATCH):
-                batch = names[start : start + _BATCH]
-                connection.execute(delete(tables.blobs).where(tables.blobs.c.sha256.in_(batch)))
-    if cut_off:
-        store.drop_index()
-    with store.read() as connection:
-        is_used = any(has_owner(row, store.lease_folder) for row in connection.execute(select(tables.runs)))
-    if not is_used:
-        store.compact()
-    return Thinning(0, len(unnamed), sum(unnamed.values()), is_compact=not is_used)
-
-
-def _measure_unnamed(connection: Connection) -> dict[str, int]:
-    """Sizes of the contents that no row refers to, by name."""
-    named = read_named(connection)
-    sizes = select(tables.blobs.c.sha256, func.length(tables.blobs.c.data).label("size"))
-    return {row.sha256: row.size for row in connection.execute(sizes) if row.sha256 not in named}
 
 
 def cut_imports(store: Store, connection: Connection) -> list[str]:

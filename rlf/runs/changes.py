@@ -87,16 +87,6 @@ def as_they_are(plan: Plan, places: Places) -> Plan:
     return plan.model_copy(update={"files": tuple(files)})
 
 
-def opened_before(record: RunRecord, plan: Plan, places: Places) -> list[FileRecord]:
-    """The files that a run's own code opened, as they are now: its plan does not name them."""
-    named = {(file.role, file.path) for file in plan.files}
-    named |= {(file.role, file.path) for file in (*builtin_files(plan), *model_files(plan))}
-    opened = [file for file in record.files if file.role in ("code", "data") and (file.role, file.path) not in named]
-    now = [(file, places.file(file.role, file.path)) for file in opened]
-    hashes = [(file, identity(place)) for file, place in now if place is not None]
-    return [FileRecord(file.role, places.text(file.path), sha256) for file, sha256 in hashes if sha256 is not None]
-
-
 def _hash_now(file: InputFile, places: Places) -> str | None:
     place = None if file.role in YAML_ROLES else places.file(file.role, file.path)
     return None if place is None else _hash_input(file.role, place)

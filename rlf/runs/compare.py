@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlf.core.errors import RlfError
-from rlf.lineage.graph import Graph, GraphNode, NodeDifference, differing, explain_differences, read_graph
+from rlf.lineage.graph import Graph, GraphNode, read_graph
 from rlf.lineage.reader import Reader
 from rlf.reports.arms import read_arms
 from rlf.reports.comparison import Comparison, compare_arms
@@ -58,10 +58,3 @@ def _find_graph_node(reader: Reader, thing: str) -> tuple[Graph, str]:
 def _graph_of_run(reader: Reader, name: str) -> tuple[Graph, str]:
     run_id = reader.get_run(name).record.id
     return read_graph(reader, run_id), f"run:{run_id}"
-
-
-def diff_runs(reader: Reader, names: Sequence[str], step: int | None) -> list[NodeDifference]:
-    """The nodes of two runs that differ; with `step`, that step's trajectories, calls and scores too."""
-    ids = [reader.get_run(name).record.id for name in names]
-    left, right = (read_graph(reader, run_id, step) for run_id in ids)
-    return explain_differences(reader, ids[0], ids[1], differing(left, right))

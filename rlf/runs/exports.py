@@ -1,10 +1,8 @@
-"""The models of a run, whichever engine trained it: which there are, one of them on the disk, and its card."""
+"""The models of a run, whichever engine trained it: which there are, and one of them on the disk."""
 
 from __future__ import annotations
 
 import logging
-import re
-import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlf.builtin.names import BUILTIN
-from rlf.chat.format import FORMATS, detect_format
-from rlf.chat.on_disk import read_tokenizer
 from rlf.core.errors import RlfError
 from rlf.core.files import path_inside, run_folder, scratch
 from rlf.engines.engine import Engine, recorded_engine
@@ -22,8 +17,6 @@ from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import EVALUATION, SWEEP, Run
 from rlf.lineage.values import num_before
-from rlf.reports.card import Card, read_card
-from rlf.reports.report import read_report
 from rlf.runs.place import Places
 from rlf.runs.restore import find_checkpoint_damage, kept_checkpoints
 from rlf.spec.engines import Feature
@@ -170,47 +163,3 @@ def _add_processor(base: Path | None, target: Path) -> None:
 
 ORIGIN = "rlf_run.json"
 """File beside the weights that says which run they are of."""
-CARD = "README.md"
-PROOF, PROOF_LINEAGE = "rlf_proof.json", "rlf_proof.db"
-"""Files that `rlf verify` holds a card against: hashes of the others, and the run's lineage."""
-_OF_BUILTINS = "mit"
-_LICENCE = re.compile(r"^license:\s*[\"']?([\w.+-]+)", re.MULTILINE)
-
-
-def vllm_command(folder: Path, run: Run, *, shown_as: Path) -> tuple[str, ...]:
-    """`vllm serve` of an exported folder, calls read by vLLM's parser of the run's chat format where it has one."""
-    name = run.record.plan["spec"].get("chat", {}).get("format", "auto")
-    command = ["vllm", "serve", str(shown_as), "--served-model-name", run.record.name]
-    try:
-        tokenizer = read_tokenizer(folder) if name == "auto" else None
-        known = detect_format(tokenizer)[0] if tokenizer is not None else name
-        parser = FORMATS.get(known).vllm_parser
-    except RlfError:
-        return tuple(command)
-    return (*command, "--enable-auto-tool-choice", "--tool-call-parser", parser) if parser else tuple(command)
-
-
-def make_card(reader: Reader, run: Run, step: int, folder: Path, licence: str) -> Card:
-    """The card of a model in a folder."""
-    vllm = vllm_command(folder, run, shown_as=folder)
-    usage = [
-        ("served with vLLM", shlex.join([*vllm[:2], ".", *vllm[3:]])),
-        ("served with the tools of its run beside it", "rlf serve ."),
-        ("conversation, with tools", "rlf chat ."),
-        ("what of this card is proven", "rlf verify ."),
-    ]
-    return read_card(reader, read_report(reader, run.record.id), step, licence=licence, usage=usage)
-
-
-def find_licence(path: str) -> str:
-    """The licence that a model's own card names; empty where it names none or is not on this machine."""
-    if path.startswith(BUILTIN):
-        return _OF_BUILTINS
-    folder = folder_on_disk(path)
-    card = None if folder is None else folder / CARD
-    if card is None or not card.is_file():
-        return ""
-    text = card.read_text(encoding="utf-8", errors="replace")
-    head = text.split("\n---", 1)[0] if text.startswith("---") else ""
-    found = _LICENCE.search(head)
-    return found[1] if found else ""

@@ -5,12 +5,12 @@ from io import StringIO
 
 from rich.console import Console
 
+from rlf.apps.keep.upkeep import drop_unnamed_blobs
 from rlf.lineage.graph import read_graph
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import TrajectoryFilter
 from rlf.lineage.run import start_run
-from rlf.lineage.upkeep import drop_unnamed_blobs
 from rlf.reports.trajectory import trajectory_view
 from rlf.types import (
     Attempt,

@@ -6,8 +6,8 @@ import sqlite3
 
 import pytest
 
-from rlf.apps.share.archive import open_archive, write_archive
-from rlf.apps.share.tables import write_tables
+from rlf.apps.keep.archive import open_archive, write_archive
+from rlf.apps.keep.tables import write_tables
 from rlf.core import RlfError, RunError, hash_path
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
@@ -53,7 +53,7 @@ class Killed(BaseException):
 
 
 def test_an_archive_that_is_cut_off_between_two_runs_is_refused(source, tmp_path, monkeypatch):
-    from rlf.apps.share import archive
+    from rlf.apps.keep import archive
 
     copy_run = archive.copy_run
 
@@ -128,7 +128,7 @@ def test_tables_for_other_tools_have_a_manifest_and_appear_whole(source, tmp_pat
     def die(*_):
         raise Killed
 
-    monkeypatch.setattr("rlf.apps.share.tables._trajectory_row", die)
+    monkeypatch.setattr("rlf.apps.keep.tables._trajectory_row", die)
     with pytest.raises(Killed):
         write_tables(reader, RUNS, tmp_path / "more", parquet=False)
     assert not (tmp_path / "more").exists()

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from sqlalchemy import Engine, event
 
+from rlf.apps.keep.upkeep import drop_unnamed_blobs
 from rlf.apps.keep.verification import verify_folder
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
-from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, thin
+from rlf.lineage.upkeep import Keep, thin
 from rlf.types import RunFinished, RunStatus
 
 from .builders import run_record, step

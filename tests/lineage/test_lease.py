@@ -8,11 +8,11 @@ import time
 import pytest
 from sqlalchemy import update
 
+from rlf.apps.keep.upkeep import remove_run
 from rlf.core import RlfError
 from rlf.lineage import run as heartbeat_module
 from rlf.lineage import tables
 from rlf.lineage.lease import LEASE_S, LeaseLost
-from rlf.lineage.marks import remove_run
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.resumed import begin_resume

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.apps.share.archive import copy_run
+from rlf.apps.keep.archive import copy_run
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run

@@ -6,18 +6,19 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import Boolean, Float, Integer, LargeBinary, insert, text, update
 
-from rlf.apps.share import archive as transfer
-from rlf.apps.share.archive import copy_run
+from rlf.apps.keep import archive as transfer
+from rlf.apps.keep.archive import copy_run
+from rlf.apps.keep.upkeep import drop_unnamed_blobs, remove_run
 from rlf.core import RlfError
 from rlf.lineage import marks as damage
 from rlf.lineage import tables
 from rlf.lineage import upkeep as soundness
-from rlf.lineage.marks import add_note, add_tags, find_damage, remove_run, remove_tags
+from rlf.lineage.marks import add_note, add_tags, find_damage, remove_tags
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
-from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, parse_keep, thin
+from rlf.lineage.upkeep import Keep, parse_keep, thin
 from rlf.types import EvaluationFinished, RunFinished, RunStatus, StepFinished
 
 from .builders import run_record, scored, step

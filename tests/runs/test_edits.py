@@ -10,15 +10,16 @@ from contextlib import closing
 import pytest
 from typer.testing import CliRunner
 
+from rlf.apps.keep.export import export_model
 from rlf.apps.keep.forks import fork_checkpoint
 from rlf.apps.keep.salvage import salvage
+from rlf.apps.keep.tables import ExportFormat, export_runs, import_runs
+from rlf.apps.keep.upkeep import drop_unnamed_blobs
 from rlf.apps.keep.verification import verify_folder
-from rlf.apps.share.export import export_model
-from rlf.apps.share.tables import ExportFormat, export_runs, import_runs
 from rlf.cli import app
 from rlf.lineage.blobs import compress, decompress
 from rlf.lineage.marks import add_note, add_tags
-from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, thin
+from rlf.lineage.upkeep import Keep, thin
 from rlf.runs.place import open_lineage, open_reader
 from rlf.runs.start import resume, run
 from rlf.types import StepFinished

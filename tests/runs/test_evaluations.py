@@ -227,7 +227,7 @@ def test_an_evaluation_is_no_run_that_was_trained(trained):
 
 
 def test_the_model_of_an_evaluation_is_that_of_its_run(trained, tmp_path):
-    from rlf.apps.share.export import export_model
+    from rlf.apps.keep.export import export_model
 
     runs, run_id = trained
     (found,) = tried(runs, run_id, asked=EvaluationOptions(overrides=FEW)).run_ids

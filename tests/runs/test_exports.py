@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlf.apps.share.export import export_model
+from rlf.apps.keep.export import export_model
 from rlf.chat.encoding import load_tokenizer
 from rlf.core import RlfError, hash_path
 from rlf.engines.local.model import load_model, save_model

@@ -8,8 +8,8 @@ import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from rlf.apps.keep.export import export_model
 from rlf.apps.keep.forks import fork_checkpoint
-from rlf.apps.share.export import export_model
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.engines.saved_model import find_file_damage

@@ -13,12 +13,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rlf.apps.share.export import export_model, push_folder
+from rlf.apps.keep.export import export_model, find_licence, push_folder
 from rlf.chat.format import FORMATS
 from rlf.cli.main import app
 from rlf.core import RlfError, RunError
 from rlf.engines.local.model import load_model
-from rlf.runs.exports import find_licence
 from rlf.runs.place import open_reader
 
 from .conftest import ROOT

@@ -11,10 +11,10 @@ from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 
+from rlf.apps.keep.upkeep import remove_with_folders
 from rlf.apps.keep.verification import verify_folder
 from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
-from rlf.runs.upkeep import remove_with_folders
 
 from ..postgres import lent_server
 from ..processes import Process, call_rlf

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from rlf.apps.keep.archive import write_proof
+from rlf.apps.keep.export import export_model
 from rlf.apps.keep.proof import ClaimState, verify_model
-from rlf.apps.share.export import export_model
-from rlf.apps.share.proof import write_proof
 from rlf.cli import app
 from rlf.core.identity import hash_path
 

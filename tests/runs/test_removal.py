@@ -8,9 +8,10 @@ import sys
 import pytest
 from sqlalchemy import delete, insert
 
+from rlf.apps.keep.archive import copy_run
+from rlf.apps.keep.export import export_model
+from rlf.apps.keep.upkeep import remove_with_folders
 from rlf.apps.keep.verification import verify, verify_folder
-from rlf.apps.share.archive import copy_run
-from rlf.apps.share.export import export_model
 from rlf.core import RlfError
 from rlf.core.files import path_inside, run_folder
 from rlf.lineage import tables
@@ -20,7 +21,6 @@ from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run
 from rlf.runs.place import open_lineage
 from rlf.runs.restore import drop_checkpoints
-from rlf.runs.upkeep import remove_with_folders
 from rlf.types import RunFinished, RunStatus
 
 from ..lineage.builders import run_record

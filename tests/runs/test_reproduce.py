@@ -11,10 +11,11 @@ import pytest
 from sqlalchemy import update
 from typer.testing import CliRunner
 
+from rlf.apps.keep.forks import explain_differences
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.lineage import tables
-from rlf.lineage.graph import differing, explain_differences, read_graph
+from rlf.lineage.graph import differing, read_graph
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.apps.share.export import export_model
+from rlf.apps.keep.export import export_model
 from rlf.core import RlfError, SpecError
 from rlf.engines.engine import HostSettings
 from rlf.runs.targets import endpoint_of, open_target

@@ -1,1 +1,1 @@
-"""A lineage kept whole: verified and salvaged."""
+"""Runs and models kept: verified, salvaged, exported and imported."""

@@ -1,27 +1,29 @@
-"""Child runs: from a checkpoint of a run, with changes of its spec."""
+"""Child runs, from a checkpoint with changes of its spec or once more as they were, and in what two runs differ."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
 from rlf.engines.engine import Fit, Start, recorded_engine
-from rlf.lineage.graph import NodeDifference, differing, explain_differences, read_graph
+from rlf.lineage.graph import NodeDifference, differing, read_graph
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import SWEEP, ParentKind, RunRecord
+from rlf.lineage.records import SWEEP, FileRecord, ParentKind, RunRecord
 from rlf.plan import Plan
 from rlf.plan.compiler import hash_plan
-from rlf.runs.changes import as_they_are, find_changes, opened_before
+from rlf.runs.changes import as_they_are, find_changes
 from rlf.runs.place import RECORDING, Places, open_reader
 from rlf.runs.plans import PlacedPlan, check_spec
+from rlf.runs.provenance import builtin_files, model_files
 from rlf.runs.restore import check_changed, choose_start, kept_checkpoints, restore_plan
 from rlf.runs.sink import RunOutcome, View
 from rlf.runs.start import Parent, start
 from rlf.spec.engines import EngineSpec, Feature
 from rlf.spec.models import OUTSIDE, RunSpec
+from rlf.spec.paths import identity
 from rlf.types.events import Notice
 
 
@@ -180,3 +182,60 @@ def compare_with_original(reproduction: str, runs_folder: Path) -> Agreement:
         found = differing(replace(before, nodes=nodes), read_graph(reader, again.id))
         spelt_out = explain_differences(reader, original.id, again.id, found)
     return Agreement(original.id, again.id, tuple(spelt_out))
+
+
+def opened_before(record: RunRecord, plan: Plan, places: Places) -> list[FileRecord]:
+    """The files that a run's own code opened, as they are now: its plan does not name them."""
+    named = {(file.role, file.path) for file in plan.files}
+    named |= {(file.role, file.path) for file in (*builtin_files(plan), *model_files(plan))}
+    opened = [file for file in record.files if file.role in ("code", "data") and (file.role, file.path) not in named]
+    now = [(file, places.file(file.role, file.path)) for file in opened]
+    hashes = [(file, identity(place)) for file, place in now if place is not None]
+    return [FileRecord(file.role, places.text(file.path), sha256) for file, sha256 in hashes if sha256 is not None]
+
+
+# In what two runs differ.
+
+_QUESTION_CHARS = 60
+
+
+def explain_differences(reader: Reader, left: str, right: str, found: Sequence[NodeDifference]) -> list[NodeDifference]:
+    """The differences between two runs, with kinds that stand for many things replaced by those that differ."""
+    return [item for difference in found for item in _explain_difference(reader, left, right, difference)]
+
+
+def _explain_difference(reader: Reader, left: str, right: str, found: NodeDifference) -> Iterator[NodeDifference]:
+    records = [reader.get_run(run_id).record for run_id in (left, right)]
+    match found.kind:
+        case "packages":
+            yield from _compare_entries("package", *(record.packages for record in records))
+        case "host":
+            yield from _compare_entries("host", *(record.host for record in records))
+        case "rows":
+            yield from _compare_rows(reader, left, right, found.name)
+        case _:
+            yield found
+
+
+def _compare_entries(kind: str, left: Mapping[str, object], right: Mapping[str, object]) -> Iterator[NodeDifference]:
+    for name in sorted(left.keys() | right.keys()):
+        if left.get(name) != right.get(name):
+            yield NodeDifference(kind, name, *(str(side.get(name, "")) for side in (left, right)))
+
+
+def _compare_rows(reader: Reader, left: str, right: str, phase: str) -> Iterator[NodeDifference]:
+    """Rows of one phase by their task's id, with the beginning of the question."""
+    sides = [reader.rows(run_id, phase) for run_id in (left, right)]
+    for task_id in sorted(sides[0].keys() | sides[1].keys()):
+        names = [side.get(task_id, "") for side in sides]
+        if names[0] != names[1]:
+            question = reader.question(names[0] or names[1])
+            shown = question if len(question) <= _QUESTION_CHARS else f"{question[:_QUESTION_CHARS]}..."
+            yield NodeDifference("row", f"{phase} {task_id} {shown!r}", *names)
+
+
+def diff_runs(reader: Reader, names: Sequence[str], step: int | None) -> list[NodeDifference]:
+    """The nodes of two runs that differ; with `step`, that step's trajectories, calls and scores too."""
+    ids = [reader.get_run(name).record.id for name in names]
+    left, right = (read_graph(reader, run_id, step) for run_id in ids)
+    return explain_differences(reader, ids[0], ids[1], differing(left, right))

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlf import __version__
+from rlf.apps.keep.card import CURVE, card_markdown
+from rlf.apps.keep.export import CARD, PROOF, PROOF_LINEAGE, make_card
 from rlf.apps.keep.verification import check_rows
 from rlf.cli.commands import is_present, load_function
 from rlf.core.errors import RlfError, RunError
@@ -26,8 +28,7 @@ from rlf.core.identity import hash_path
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, Evaluation, Run, StoredTrajectory, TrajectoryFilter
 from rlf.lineage.store import open_store
-from rlf.reports.card import CURVE, card_markdown
-from rlf.runs.exports import CARD, ORIGIN, PROOF, PROOF_LINEAGE, make_card
+from rlf.runs.exports import ORIGIN
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

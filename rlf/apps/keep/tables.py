@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Boolean, Float, Integer
 
 from rlf import __version__
-from rlf.apps.share.archive import copy_run, open_archive, write_archive
+from rlf.apps.keep.archive import copy_run, open_archive, write_archive
 from rlf.core.files import published
 from rlf.core.identity import hash_path
 from rlf.lineage import tables

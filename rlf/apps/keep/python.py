@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlf.apps.share.export import ModelExport, export_model
-from rlf.apps.share.proof import write_proof
+from rlf.apps.keep.archive import write_proof
+from rlf.apps.keep.export import ModelExport, export_model
 from rlf.python.runs import Run
 from rlf.python.specs import DEFAULT_RUNS, AnyPath
 

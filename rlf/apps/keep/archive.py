@@ -19,17 +19,23 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, delete, insert, select, update
 
 from rlf import __version__
+from rlf.apps.keep.card import CONTROL
+from rlf.apps.keep.export import PROOF, PROOF_LINEAGE, find_licence
+from rlf.apps.keep.upkeep import drop_unnamed_blobs
 from rlf.core import RlfError, RunError
 from rlf.core.files import check_run_id, published
+from rlf.core.identity import hash_path
 from rlf.lineage import tables
 from rlf.lineage.blobs import copy_blobs
 from rlf.lineage.lease import Lease, describe_owner, has_owner
 from rlf.lineage.read_only import connect_read_only
-from rlf.lineage.records import HIDDEN, IMPORTING
+from rlf.lineage.reader import Reader
+from rlf.lineage.records import EVALUATION, HIDDEN, IMPORTING, Run
 from rlf.lineage.store import Store, insert_rows, open_store
 from rlf.lineage.tables import metadata
-from rlf.lineage.upkeep import Keep, drop_unnamed_blobs, thin
+from rlf.lineage.upkeep import Keep, thin
 from rlf.lineage.values import blob_names
+from rlf.types import RunStatus
 
 # Runs from one lineage to another: export, import and merge are the same copy between two databases.
 
@@ -287,3 +293,44 @@ def _report_damage(path: Path, what: str) -> RunError:
         f"{path}: the archive is damaged: {what}. Nothing was imported. Copy or export it again; `rlf runs salvage` "
         "saves what is readable."
     )
+
+
+# What `rlf verify` holds a model's card against: the lineage of its run, and the hashes of all files of the folder.
+
+
+def write_proof(reader: Reader, run: Run, step: int, folder: Path) -> None:
+    """Adds the proof of a model's card to its folder. Of the training only rows stay; evaluations are whole.
+
+    Args:
+        step: updates that the model has seen.
+    """
+    if run.status is RunStatus.RUNNING:
+        logger.warning(
+            "run %s is still running: its model has no proof. Export it again when it has ended.", run.record.id
+        )
+        return
+    write_archive(reader.store, _find_spoken_of(reader, run, step), folder / PROOF_LINEAGE, Keep())
+    files = {
+        path.relative_to(folder).as_posix(): hash_path(path) for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+    head = reader.link(run.record.id)
+    proof = {
+        "rlf": __version__,
+        "head": None if head is None else head.sha256,
+        "licence": find_licence(str(run.record.plan["spec"]["model"]["path"])),
+        "files": files,
+    }
+    (folder / PROOF).write_text(json.dumps(proof, indent=1) + "\n", encoding="utf-8")
+
+
+def _find_spoken_of(reader: Reader, run: Run, step: int) -> list[str]:
+    """The runs that a card may speak of: its own, evaluations of its model, and controls."""
+    run_id, tags = run.record.id, reader.tags()
+    stopped = [each.record for each in reader.list_runs() if each.status is not RunStatus.RUNNING]
+    of_model = [
+        record.id
+        for record in stopped
+        if record.engine == EVALUATION and (record.parent_id, record.parent_step) == (run_id, step)
+    ]
+    controls = [record.id for record in stopped if CONTROL in tags.get(record.id, ())]
+    return list(dict.fromkeys([run_id, *of_model, *controls]))

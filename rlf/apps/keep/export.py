@@ -4,20 +4,33 @@ on a server of its protocol (`HF_ENDPOINT`)."""
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlf.apps.keep.card import CURVE, Card, card_markdown, read_card
+from rlf.apps.keep.upkeep import add_export
+from rlf.builtin.names import BUILTIN
+from rlf.chat.format import FORMATS, detect_format
+from rlf.chat.on_disk import read_tokenizer
 from rlf.core.errors import RlfError, RunError, first_line
 from rlf.core.files import check_free, published
 from rlf.core.identity import hash_path
-from rlf.lineage.marks import add_export
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Export, Run
-from rlf.reports.card import CURVE, card_markdown
-from rlf.runs.exports import CARD, ORIGIN, choose_model, find_licence, make_card, trained_run, vllm_command
+from rlf.reports.report import read_report
+from rlf.runs.exports import ORIGIN, choose_model, trained_run
 from rlf.runs.place import open_reader
+from rlf.spec.model_files import folder_on_disk
+
+CARD = "README.md"
+PROOF, PROOF_LINEAGE = "rlf_proof.json", "rlf_proof.db"
+"""Files that `rlf verify` holds a card against: hashes of the others, and the run's lineage."""
+_OF_BUILTINS = "mit"
+_LICENCE = re.compile(r"^license:\s*[\"']?([\w.+-]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +138,42 @@ def push_folder(folder: Path, repo: str, *, private: bool = False, dry_run: bool
             f"HF_TOKEN, and upload it with `hf upload {repo} {folder}`."
         ) from error
     return Upload(repo, url, files, dry_run=False)
+
+
+def vllm_command(folder: Path, run: Run, *, shown_as: Path) -> tuple[str, ...]:
+    """`vllm serve` of an exported folder, calls read by vLLM's parser of the run's chat format where it has one."""
+    name = run.record.plan["spec"].get("chat", {}).get("format", "auto")
+    command = ["vllm", "serve", str(shown_as), "--served-model-name", run.record.name]
+    try:
+        tokenizer = read_tokenizer(folder) if name == "auto" else None
+        known = detect_format(tokenizer)[0] if tokenizer is not None else name
+        parser = FORMATS.get(known).vllm_parser
+    except RlfError:
+        return tuple(command)
+    return (*command, "--enable-auto-tool-choice", "--tool-call-parser", parser) if parser else tuple(command)
+
+
+def make_card(reader: Reader, run: Run, step: int, folder: Path, licence: str) -> Card:
+    """The card of a model in a folder."""
+    vllm = vllm_command(folder, run, shown_as=folder)
+    usage = [
+        ("served with vLLM", shlex.join([*vllm[:2], ".", *vllm[3:]])),
+        ("served with the tools of its run beside it", "rlf serve ."),
+        ("conversation, with tools", "rlf chat ."),
+        ("what of this card is proven", "rlf verify ."),
+    ]
+    return read_card(reader, read_report(reader, run.record.id), step, licence=licence, usage=usage)
+
+
+def find_licence(path: str) -> str:
+    """The licence that a model's own card names; empty where it names none or is not on this machine."""
+    if path.startswith(BUILTIN):
+        return _OF_BUILTINS
+    folder = folder_on_disk(path)
+    card = None if folder is None else folder / CARD
+    if card is None or not card.is_file():
+        return ""
+    text = card.read_text(encoding="utf-8", errors="replace")
+    head = text.split("\n---", 1)[0] if text.startswith("---") else ""
+    found = _LICENCE.search(head)
+    return found[1] if found else ""

@@ -1,1 +1,0 @@
-"""Runs and models for others: exports, archives, tables, pages."""
