@@ -172,6 +172,7 @@ _OF_APPS = {
     ("rlf.rewards.kinds", "judge"): "rlf.apps.judges.judge:JudgeTerm",
     ("rlf.rewards.kinds", "verify"): "rlf.apps.verify.verify:VerifyTerm",
     ("rlf.rewards.rules", "ftrl"): "rlf.apps.peers.ftrl_reward:Ftrl",
+    ("rlf.rewards.rules", "math"): "rlf.apps.maths.math:Math",
     ("rlf.rewards.rules", "rl_factory_search"): "rlf.apps.peers.rl_factory_search:RlFactorySearch",
     ("rlf.rewards.rules", "search_r1"): "rlf.apps.peers.search_r1:SearchR1",
     ("rlf.tools.kinds", "agent"): "rlf.apps.models.agent:AgentTool",

@@ -7,19 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlf.chat import FORMATS, ChatFormat, ParsedTurn, detect_format, encode_data
-from rlf.chat.repair import stand_in
-from rlf.core.errors import RlfError
-from rlf.core.plain_json import Jsonable
-from rlf.core.text import clean
+from rlf.chat import ChatFormat, detect_format, encode_data
 from rlf.data import load_tasks
-from rlf.runs.opening import certified
 from rlf.runs.plans import check_spec
 from rlf.spec.model_files import model_location
-from rlf.types import Message, ToolDescription
 
 if TYPE_CHECKING:
-    from rlf.chat.format import Certificate
     from rlf.spec.models import RunSpec
 
 
@@ -88,12 +81,6 @@ def show_prompt(files: Sequence[Path], overrides: Sequence[str]) -> ShownPrompt:
     )
 
 
-def certify_spec(files: Sequence[Path], overrides: Sequence[str]) -> Certificate:
-    """Plays a spec's certificate again. Raises CheckError with what differs."""
-    spec, chat = open_chat(files, overrides)
-    return certified(spec, chat)
-
-
 def open_chat(files: Sequence[Path], overrides: Sequence[str]) -> tuple[RunSpec, ChatFormat]:
     """A checked spec and its chat format over the tokenizer of its model."""
     from rlf.chat.encoding import load_tokenizer
@@ -101,52 +88,3 @@ def open_chat(files: Sequence[Path], overrides: Sequence[str]) -> tuple[RunSpec,
 
     spec = check_spec(files, overrides, trains=False).plan.spec
     return spec, build_chat(spec, load_tokenizer(model_location(spec.model.path)))
-
-
-# Turns and prompts of a chat format, outside of a run.
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt(Jsonable):
-    """The prompt of a policy, before the first token that it samples."""
-
-    format: str
-    text: str
-    """With special tokens."""
-    tokens: tuple[int, ...]
-    stop_tokens: tuple[str, ...]
-    """Those that end a turn."""
-
-
-def render_prompt(
-    messages: Sequence[Message], name: str, tools: Sequence[ToolDescription], model: str | None
-) -> Prompt:
-    """The prompt of a conversation. Raises RlfError for a format or model that cannot be had."""
-    if model is None:
-        chat, chosen = stand_in(_check_name(name), tools), name
-    else:
-        chat, chosen = _of_model(model, name, tools)
-    ids = chat.prompt(messages, tools)
-    return Prompt(chosen, chat.decode(ids), tuple(ids), tuple(chat.decode([token]) for token in chat.stop_token_ids))
-
-
-def _of_model(model: str, name: str, tools: Sequence[ToolDescription]) -> tuple[ChatFormat, str]:
-    from rlf.chat.encoding import load_tokenizer
-
-    tokenizer = load_tokenizer(model_location(model))
-    chosen = detect_format(tokenizer)[0] if name == "auto" else _check_name(name)
-    return FORMATS.get(chosen)(tokenizer, tools), chosen
-
-
-def parse_turn(text: str, name: str, *, truncated: bool = False, thinking_tag: str = "") -> ParsedTurn:
-    """Parses one sampled turn by a format's parser."""
-    chat = stand_in(_check_name(name))
-    if thinking_tag:
-        chat.name_thinking(thinking_tag)
-    return chat.parse(clean(text), truncated=truncated)
-
-
-def _check_name(name: str) -> str:
-    if name in ("", "auto"):
-        raise RlfError(f"got no chat format; expected one of {', '.join(FORMATS.names())}. Write e.g. `hermes`.")
-    return name

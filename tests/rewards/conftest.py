@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rlf.apps.maths import math
 from rlf.rewards import Term, Verdict
-from rlf.rewards.rules import math
 from rlf.types import (
     CallRecord,
     FailureClass,

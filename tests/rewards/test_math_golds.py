@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from rlf.apps.maths.text import as_latex, gold_latex
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.rewards.answers import result_of
-from rlf.rewards.math_text import as_latex, gold_latex
 
 from .scoring import score_with
 

@@ -128,7 +128,7 @@ import os, shutil, signal, sys
 from pathlib import Path
 import rlf.lineage.marks as marks
 from rlf.runs.place import open_reader
-from rlf.runs.upkeep import remove_with_folders
+from rlf.apps.keep.upkeep import remove_with_folders
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)

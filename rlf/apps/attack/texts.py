@@ -15,16 +15,12 @@ from rlf.core.redact import fold
 from rlf.rewards.answers import gold_text, result_of, same
 from rlf.rewards.normalization import Normalization, destroyed, golds
 from rlf.rewards.quantities import last_number
-from rlf.rewards.rules.choice import Choice
-from rlf.rewards.rules.collection import Collection
-from rlf.rewards.rules.math import Math
-from rlf.rewards.rules.numeric import Numeric
 from rlf.rewards.term import Term
 from rlf.types import Scored, Task
 
 _NUM_FREQUENT = 8
 """Golds that the constant answer holds: enough for yes and no, letters, and labels of a class."""
-_READING = (Choice, Collection, Math, Numeric)
+_READING = ("choice", "collection", "math", "numeric")
 """Rules that read the answer out of a text."""
 _UNITS = ("kg", "m", "s")
 WHOLE_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*)?\.?\d+")
@@ -199,10 +195,10 @@ def is_right(scored: Scored, terms: Sequence[Term]) -> bool:
 
     A term that reads an answer out of a text is asked itself; of a list that it wants whole an item is not right.
     """
-    reading = [term for term in terms if isinstance(term, _READING)]
+    reading = [term for term in terms if getattr(term, "rule", None) in _READING]
     if any(_is_met(scored, term) for term in reading):
         return True
-    if any(isinstance(term, Collection) for term in reading):
+    if any(getattr(term, "rule", None) == "collection" for term in reading):
         return False
     trajectory = scored.trajectory
     return any(_is_same(trajectory.answer or "", gold, terms) for gold in golds(trajectory.task.answer))

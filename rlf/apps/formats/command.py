@@ -63,7 +63,7 @@ def parse_command(
     as_json: AsJson = False,
 ) -> None:
     """Show what a format's parser makes of one sampled turn."""
-    from rlf.runs.prompts import parse_turn
+    from rlf.apps.formats.python import parse_turn
 
     parsed = parse_turn(_read_turn(file), format_name, truncated=truncated, thinking_tag=thinking_tag)
     print_result("format parse", parsed, as_json, facts_table(_list_verdicts(parsed)))
@@ -92,7 +92,7 @@ def _list_verdicts(parsed: ParsedTurn) -> Iterator[tuple[str | Text, str]]:
 
 def certify_command(arguments: SpecArguments, as_json: AsJson = False) -> None:
     """Play every tool through tokenizer, template and loop and check every token; exit code 3 when one is wrong."""
-    from rlf.runs.prompts import certify_spec
+    from rlf.apps.formats.python import certify_spec
 
     certificate = certify_spec(*split_arguments(arguments))
     checks = [(Text("ok", "green"), check) for check in certificate.checks]

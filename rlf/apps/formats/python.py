@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rlf.chat.marks import ParsedTurn
+from rlf.chat import FORMATS, ChatFormat, ParsedTurn, detect_format
+from rlf.chat.repair import stand_in
 from rlf.core.errors import RlfError
-from rlf.core.plain_json import json_value
+from rlf.core.plain_json import Jsonable, json_value
+from rlf.core.text import clean
 from rlf.data.tasks import read_message
 from rlf.python.specs import as_command
 from rlf.python.tools import Tool
-from rlf.runs.prompts import Prompt, parse_turn, render_prompt
-from rlf.types import Message
+from rlf.runs.opening import certified
+from rlf.runs.prompts import open_chat
+from rlf.spec.model_files import model_location
+from rlf.types import Message, ToolDescription
+
+if TYPE_CHECKING:
+    from rlf.chat.format import Certificate
 
 
 def render(
@@ -51,3 +60,55 @@ def parse(text: str, format: str, *, truncated: bool = False, thinking_tag: str 
         thinking_tag: the tag of thinking; empty for the format's own.
     """
     return parse_turn(text, format, truncated=truncated, thinking_tag=thinking_tag)
+
+
+def certify_spec(files: Sequence[Path], overrides: Sequence[str]) -> Certificate:
+    """Plays a spec's certificate again. Raises CheckError with what differs."""
+    spec, chat = open_chat(files, overrides)
+    return certified(spec, chat)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt(Jsonable):
+    """The prompt of a policy, before the first token that it samples."""
+
+    format: str
+    text: str
+    """With special tokens."""
+    tokens: tuple[int, ...]
+    stop_tokens: tuple[str, ...]
+    """Those that end a turn."""
+
+
+def render_prompt(
+    messages: Sequence[Message], name: str, tools: Sequence[ToolDescription], model: str | None
+) -> Prompt:
+    """The prompt of a conversation. Raises RlfError for a format or model that cannot be had."""
+    if model is None:
+        chat, chosen = stand_in(_check_name(name), tools), name
+    else:
+        chat, chosen = _of_model(model, name, tools)
+    ids = chat.prompt(messages, tools)
+    return Prompt(chosen, chat.decode(ids), tuple(ids), tuple(chat.decode([token]) for token in chat.stop_token_ids))
+
+
+def _of_model(model: str, name: str, tools: Sequence[ToolDescription]) -> tuple[ChatFormat, str]:
+    from rlf.chat.encoding import load_tokenizer
+
+    tokenizer = load_tokenizer(model_location(model))
+    chosen = detect_format(tokenizer)[0] if name == "auto" else _check_name(name)
+    return FORMATS.get(chosen)(tokenizer, tools), chosen
+
+
+def parse_turn(text: str, name: str, *, truncated: bool = False, thinking_tag: str = "") -> ParsedTurn:
+    """Parses one sampled turn by a format's parser."""
+    chat = stand_in(_check_name(name))
+    if thinking_tag:
+        chat.name_thinking(thinking_tag)
+    return chat.parse(clean(text), truncated=truncated)
+
+
+def _check_name(name: str) -> str:
+    if name in ("", "auto"):
+        raise RlfError(f"got no chat format; expected one of {', '.join(FORMATS.names())}. Write e.g. `hermes`.")
+    return name

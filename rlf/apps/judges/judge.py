@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from rlf.apps.judges.paths import ELEMENT, paths_of, unknown_part
 from rlf.apps.judges.prompts import DEFAULT_PROMPTS, SHAPES, FencedTemplate
 from rlf.apps.judges.settings import (
     Against,
@@ -26,7 +27,7 @@ from rlf.apps.judges.settings import (
 from rlf.core import RlfError, nearest
 from rlf.core.kinds import wrong_value
 from rlf.endpoints.spec import EndpointSpec, SamplingSpec
-from rlf.endpoints.template import ELEMENT, TemplateFault, paths_of, unknown_part
+from rlf.endpoints.template import TemplateFault
 from rlf.rewards.term import Range, RewardContext, Scorer, Term, Unscorable
 
 MAX_EXPECTED = 100

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from rlf.apps.judges.paths import Shape
 from rlf.apps.judges.settings import Compare, Criterion, Read
 from rlf.chat.marks import harmless
 from rlf.core.images import read_image_file
 from rlf.endpoints.openai import TokenLogprob
-from rlf.endpoints.template import Shape, Template, TemplateFault
+from rlf.endpoints.template import Template, TemplateFault
 from rlf.rewards.normalization import golds, plain_turn
 from rlf.types import CallRecord, Image, Task, Trajectory
 
