@@ -41,7 +41,7 @@ def check_whole(store, run_id, num_trajectories):
 def test_a_writer_killed_at_any_moment_leaves_whole_steps_and_no_flushed_one_is_lost(path):
     rng = random.Random(0)
     flushed = 0
-    for _ in range(10):
+    for _ in range(6):
         with writing(path, "r", num_steps=10_000) as process:
             assert process.stdout.readline(), process.stderr.read()
             time.sleep(rng.uniform(0, 0.08))
@@ -49,7 +49,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_steps_and_no_flushed_one_is_
             flushed = max([flushed, *map(int, process.stdout.read().split())])
         with open_store(path) as store:
             assert check_whole(store, "r", 16) >= flushed
-    assert flushed >= 10
+    assert flushed >= 6
 
 
 def test_a_killed_run_is_shown_as_interrupted_and_a_living_one_is_not_taken_over(path):

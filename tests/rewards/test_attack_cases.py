@@ -65,7 +65,7 @@ async def attack_all(folder: Path, cases: Sequence[Case]) -> dict[str, Attack]:
         (folder / data).mkdir()
         (folder / data / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (folder / data / "spec.yaml").write_text(SPEC)
-        async with open_world(rescoring_spec([folder / data / "spec.yaml"], []), 6) as world:
+        async with open_world(rescoring_spec([folder / data / "spec.yaml"], []), 4) as world:
             found |= {case.name: await attacked(world, case) for case in cases if case.data == data}
     return found
 

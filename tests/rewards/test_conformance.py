@@ -160,7 +160,7 @@ def test_no_trajectory_makes_a_term_break_its_promises(trajectory: Trajectory) -
 
 @pytest.mark.parametrize("name", sorted(IN_PROCESSES))
 def test_no_text_makes_a_rule_in_processes_break_its_promises(name: str, trajectory: Any) -> None:
-    term = rule(name, timeout_s=1.0)
+    term = rule(name, timeout_s=0.5)
     texts = [
         None,
         "",

@@ -1,7 +1,8 @@
 """A disk that fills up, a real one: an 8 MB tmpfs in a mount namespace of the test's own; and a limit of file sizes."""
 
+import ctypes
+import os
 import resource
-import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -27,9 +28,25 @@ def _can_mount() -> bool:
 
 
 def run_in_a_small_disk(folder):
+    _own_mounts()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], check=True)
     print("planned run ended with", exit_code_of(*run_in(folder)), "and left", *Path(folder).glob("*/*"))
     opening.find_free_bytes = lambda _: 10**9  # others fill the disk once the run has looked at it
     run_and_resume(folder, lambda: subprocess.run(["mount", "-o", "remount,size=200m", folder], check=True))
+
+
+_NEWUSER, _NEWNS = 0x10000000, 0x00020000
+"""Of `unshare(2)`."""
+
+
+def _own_mounts():
+    """This process, which has one thread, is root in a namespace of its own, as `unshare --map-root-user` has it."""
+    ids = {"uid_map": f"0 {os.geteuid()} 1", "gid_map": f"0 {os.getegid()} 1"}
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.unshare(_NEWUSER | _NEWNS) == 0, os.strerror(ctypes.get_errno())
+    for name, text in {"setgroups": "deny", **ids}.items():
+        Path("/proc/self", name).write_text(text)
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 
 
 def run_with_small_files(folder):
@@ -43,7 +60,7 @@ def run_in(folder):
 
 
 def run_and_resume(folder, make_room):
-    """Both commands in one process, which imports torch once; for a namespace in which it may mount."""
+    """Both commands in one process."""
     with Path(folder, "..", "run.log").open("w") as log, redirect_stdout(log):
         code = exit_code_of(*run_in(folder))
     print("run ended with", code)
@@ -75,10 +92,8 @@ def check_refused_and_resumed(done, *words):
 def test_a_full_disk_is_named_keeps_the_database_whole_and_a_resume_goes_on_when_there_is_room(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    code = f"from {__name__} import run_in_a_small_disk; run_in_a_small_disk({str(disk)!r})"
-    script = f"mount -t tmpfs -o size=8m tmpfs {disk} && exec {sys.executable} -c {shlex.quote(code)}"
-    command = [*_NAMESPACE, "bash", "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    with Process(run_in_a_small_disk, str(disk), folder=ROOT) as process:
+        done = subprocess.CompletedProcess("rlf", 0, *process.communicate(timeout=300))
     assert "planned run ended with 2 and left\n" in done.stdout, done.stdout
     assert "GB are free, and the run still writes up to 0.0224 GB (checkpoints 0.0202 GB" in done.stderr
     check_refused_and_resumed(done, "the disk is full")

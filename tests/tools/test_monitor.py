@@ -124,7 +124,7 @@ def test_a_tool_that_computes_for_long_is_named_on_a_busy_machine_too(declare: A
 
 
 def test_a_tool_is_not_blamed_for_many_short_steps_in_a_row(declare: Any) -> None:
-    blocked, lag_s = computed(declare, *[0.02] * 128)
+    blocked, lag_s = computed(declare, *[0.02] * 64)
     assert (blocked, lag_s > 0.5) == (0, True), lag_s
 
 

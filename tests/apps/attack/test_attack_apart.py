@@ -67,7 +67,7 @@ def test_an_answer_that_ends_the_process_of_its_reward_is_a_fault(tmp_path: Path
 
 
 def test_a_reward_that_holds_python_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_MAX_STILL_S", 6.0)
+    monkeypatch.setattr(command, "_MAX_STILL_S", 3.0)
     result = attack(tmp_path, "backtracks")
     assert result.exit_code == 2 and "has held Python" in result.output
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from rlf.runs.place import open_reader
 from tests.apps.bench import benchmarks_of_others
 from tests.apps.bench.benchmarks_of_others import Echo
 from tests.environments.conformance.model import scripted
+from tests.processes import Process, call_rlf
 
 
 @pytest.fixture(autouse=True)
@@ -111,41 +111,28 @@ def test_a_model_is_tried_within_its_positions_and_a_server_within_the_benchmark
     assert _fit_context("builtin:tiny", short.spec, tmp_path) == []
 
 
-PROJECT = """\
-[project]
-name = "echo-benchmark"
-version = "1.2"
-[project.entry-points."rlf.apps.bench.kinds"]
-echo_of_others = "echo_benchmark:Echo"
-[build-system]
-requires = ["setuptools"]
-build-backend = "setuptools.build_meta"
-[tool.setuptools]
-py-modules = ["echo_benchmark"]
-"""
+def call_beside(site, *words):
+    """A command where the packages of a folder are installed too."""
+    sys.path.insert(0, site)
+    registry._entry_points.cache_clear()
+    call_rlf(*words)
 
 
-def test_a_package_that_pip_installs_adds_a_benchmark_with_its_own_options(tmp_path):
-    source, site = tmp_path / "source", tmp_path / "site"
-    source.mkdir()
-    (source / "pyproject.toml").write_text(PROJECT)
-    (source / "echo_benchmark.py").write_text(Path(benchmarks_of_others.__file__).read_text())
-    pip = ["-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run(
-        [sys.executable, *pip, "--no-build-isolation", "--target", str(site), str(source)], check=True, timeout=300
-    )
+def test_a_package_that_is_installed_adds_a_benchmark_with_its_own_options(tmp_path):
+    site = tmp_path / "site"
+    info = site / "echo_benchmark-1.2.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: echo-benchmark\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text("[rlf.apps.bench.kinds]\necho_of_others = echo_benchmark:Echo\n")
+    (site / "echo_benchmark.py").write_text(Path(benchmarks_of_others.__file__).read_text())
     env = {**os.environ, "PYTHONPATH": str(site)}
 
     def rlf(*words):
-        done = subprocess.run(
-            [sys.executable, "-m", "rlf", "bench", *words, "--json", "--runs", str(tmp_path / "runs")],
-            env=env,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stdout
-        return json.loads(done.stdout.splitlines()[-1])["data"]
+        kept = ["--json", "--runs", str(tmp_path / "runs")]
+        with Process(call_beside, str(site), "bench", *words, *kept, env=env) as process:
+            out, errors = process.communicate(timeout=300)
+            assert process.wait() == 0, errors
+        return json.loads(out.splitlines()[-1])["data"]
 
     assert ["num"] in [line["options"] for line in rlf("list") if line["name"] == "echo_of_others"]
     result = rlf("echo_of_others", "builtin:tiny", "--option", "num=2")

@@ -38,12 +38,12 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     ("spec", "overrides", "faults"),
     [
-        ("search", SEARCH, "early kill,kill,stop,interrupt"),
-        ("search", [*SEARCH, "+train.staleness=1"], "kill"),
+        ("search", SEARCH, "early kill,kill"),
+        ("search", [*SEARCH, "+train.staleness=1"], "stop"),
         ("search", [*SEARCH, *POOLS], "kill"),
         ("search", [*SEARCH, "SHOWN", *REMAX], "kill"),
         ("search", [*SEARCH, "SHOWN", "train.algorithm=distillation", "train.loss.kind=gpg"], "kill"),
-        ("shop", SMALL, "kill"),
+        ("shop", SMALL, "interrupt"),
     ],
     ids=["plain", "pipelined", "pools and reference", "demonstrations and remax", "teacher", "world"],
 )

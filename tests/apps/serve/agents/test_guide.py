@@ -50,7 +50,7 @@ def rlf(project: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
 def test_the_guides_agent_is_certified_and_learns(project: Path) -> None:
     code, found, errors = rlf(project, "agent", "certify", "agent.yaml", "--num", "4")
     assert (code, found["num_wrong"], found["continued_share"]) == (0, 0, 1.0), errors
-    code, found, errors = rlf(project, "run", "agent.yaml", "train.steps=6", "eval.every=6", "eval.limit=96")
+    code, found, errors = rlf(project, "run", "agent.yaml", "train.steps=4", "eval.every=4", "eval.limit=48")
     assert (code, found["verdict"]["kind"]) == (0, "learned"), errors
     code, found, errors = rlf(project, "runs", "show", "latest")
     assert "100.0% of later calls continue an earlier one; no wrong samples" in json.dumps(found), errors
