@@ -66,22 +66,21 @@ class Passes:
 
 
 _HALF_LIFE = 32
-"""Rollouts a pool, of all together, after which what was seen counts half: the policy has changed since. What is hardly
-drawn is unknown again after a while, and therefore tried again."""
+"""Rollouts a pool, of all together, after which what was seen counts half: the policy has changed since."""
 _PRIOR = 0.5
 """Successes and failures before any was seen: an unknown pool teaches more often than not."""
 _LEAST = 0.5
-"""Of the best pool's chance to teach: the pools below it wait."""
+"""Of the best pool's worth: the pools below it wait."""
 _EVEN = 0.2
 """Share of the draws that goes to all tasks alike: what is never drawn is forgotten, and never seen to be learnable."""
 
 
 class Pools:
-    """A pool is a kind of question, or where rows have no kinds a task; those wait whose groups hardly ever teach.
+    """A pool is a kind of question, or where rows have no kinds a task; those wait that teach little.
 
-    Of G rollouts with success p, not all end alike with the chance 1 - p^G - (1 - p)^G. Tasks are drawn alike from the
-    pools in which it is at least half of what it is in the best one. A task whose whole group succeeded is retired
-    until all of its pool are; others come again with the pool's next pass.
+    Of G rollouts with success p, not all end alike with the chance 1 - p^G - (1 - p)^G, and 1 - p is left to learn.
+    Tasks are drawn alike from the pools in which the product is at least half of what it is in the best one. A task
+    whose whole group succeeded is retired until all of its pool are; others come again with the pool's next pass.
     """
 
     def __init__(self, tasks: Sequence[Task], seed: int, num_generations: int) -> None:
@@ -106,17 +105,18 @@ class Pools:
         return list(enumerate(drawn, start=cursor)), after
 
     def _weigh(self, state: State) -> dict[str, float]:
-        chances = {name: self._chance(state.get(name, {})) for name in self._pools}
-        least = _LEAST * max(chances.values())
-        open_ = {name: len(self._pools[name]) for name, chance in chances.items() if chance >= least}
+        worths = {name: self._worth(state.get(name, {})) for name in self._pools}
+        least = _LEAST * max(worths.values())
+        open_ = {name: len(self._pools[name]) for name, worth in worths.items() if worth >= least}
         num_open, num_tasks = sum(open_.values()), len(self._by_id)
         return {
             name: (1 - _EVEN) * open_.get(name, 0) / num_open + _EVEN * len(tasks) / num_tasks
             for name, tasks in self._pools.items()
         }
 
-    def _chance(self, pool: State) -> float:
-        """That the next group of the pool is neither all right nor all wrong, where p is Beta(wins + 1/2, ...)."""
+    def _worth(self, pool: State) -> float:
+        """The chance that a group is neither all right nor all wrong, times 1 - p, where p is Beta(wins + 1/2, ...)."""
+        # By the chance alone a kind of which nine of ten succeed keeps out one that has just begun to.
         wins, tries, size = pool.get("wins", 0.0), pool.get("tries", 0.0), self._num_generations
         right, wrong, both = wins + _PRIOR, max(0.0, tries - wins) + _PRIOR, tries + 2 * _PRIOR
         # E[p^G] of Beta(a, b) is B(a + G, b) / B(a, b); and the same for 1 - p
@@ -124,7 +124,7 @@ class Pools:
             math.exp(math.lgamma(one + size) - math.lgamma(one) + math.lgamma(both) - math.lgamma(both + size))
             for one in (right, wrong)
         ]
-        return 1.0 - sum(alike)
+        return (1.0 - sum(alike)) * wrong / both
 
     def _take(self, name: str, pool: State, number: int) -> tuple[list[Task], dict[str, Any]]:
         """The next tasks of a pool without those that are retired."""

@@ -70,21 +70,30 @@ def test_what_is_known_of_a_pool_fades_with_the_rollouts_of_all_pools():
     assert state["kind even"]["tries"] == pytest.approx(8 * 0.5 / (1 - 2 ** (-1 / 12)))
 
 
-def test_a_pool_waits_whose_groups_teach_less_than_half_as_often_as_those_of_the_best():
+def test_a_pool_waits_that_teaches_less_than_half_of_what_the_best_does():
     sampler = open_sampler(TaskSampler.POOLS, TASKS, 0, 2)
-    # Of two rollouts with p of Beta(a, b): 1 - a(a+1)/n(n+1) - b(b+1)/n(n+1) = 2ab/n(n+1), with n = a + b.
-    known = {"even": (15.5, 15.5, 480.5 / 992), "easy": (6.5, 0.5, 6.5 / 56), "hard": (2.5, 8.5, 42.5 / 132)}
+    # Of two rollouts with p of Beta(a, b): 1 - a(a+1)/n(n+1) - b(b+1)/n(n+1) = 2ab/n(n+1), with n = a + b; times b/n.
+    known = {
+        "even": (15.5, 15.5, 480.5 / 992 / 2),
+        "easy": (6.5, 0.5, 6.5 / 56 * 0.5 / 7),
+        "hard": (2.5, 8.5, 42.5 / 132 * 8.5 / 11),
+    }
     state = {f"kind {kind}": {"wins": a - 0.5, "tries": a + b - 1} for kind, (a, b, _) in known.items()}
-    assert {kind: sampler._chance(state[f"kind {kind}"]) for kind in known} == pytest.approx(
-        {kind: chance for kind, (_, _, chance) in known.items()}
+    assert {kind: sampler._worth(state[f"kind {kind}"]) for kind in known} == pytest.approx(
+        {kind: worth for kind, (_, _, worth) in known.items()}
     )
-    # .116 is below half of .484, and .322 is not; each pool has a third of the tasks
+    # .008 is below half of .249, and .242 is not; each pool has a third of the tasks
     assert sampler._weigh(state) == pytest.approx(
         {"kind easy": 0.2 / 3, "kind even": 0.4 + 0.2 / 3, "kind hard": 0.4 + 0.2 / 3}
     )
-    assert sampler._chance({}) == pytest.approx(2 * 0.25 / 2) and sampler._weigh({})["kind even"] == pytest.approx(
-        1 / 3
-    )
+    assert sampler._worth({}) == pytest.approx(0.25 / 2) and sampler._weigh({})["kind even"] == pytest.approx(1 / 3)
+
+
+def test_a_kind_that_is_nearly_learnt_makes_room_for_one_that_has_just_begun_to_succeed():
+    sampler = open_sampler(TaskSampler.POOLS, TASKS, 0, 8)
+    state = {"kind easy": {"wins": 88, "tries": 100}, "kind even": {"wins": 88, "tries": 100}}
+    weights = sampler._weigh({**state, "kind hard": {"wins": 1, "tries": 20}})
+    assert weights["kind hard"] == pytest.approx(0.8 + 0.2 / 3)  # by chance alone .64, .64 and .40: all were open
 
 
 def test_a_task_solved_by_its_whole_group_is_retired_until_all_of_its_kind_are():
