@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import time
 
 from rlf import load_run
-from rlf.apps.openrlhf.rehearsal_place import rehearsal_environment
 from rlf.engines.saved_model import load_saved
 
+from ...processes import Process
 from .conftest import SPECS
-from .test_rehearsal import left_over, wait_until  # noqa: F401  # a fixture
+from .test_rehearsal import call_there, left_over, wait_until  # noqa: F401  # a fixture
 from .test_supervised import IMITATES, needs_environment
 
 ASKED = [*IMITATES, "engine={kind: openrlhf}", "train.steps=6", "eval.every=2", "checkpoint.every=2"]
@@ -18,10 +18,9 @@ ASKED = [*IMITATES, "engine={kind: openrlhf}", "train.steps=6", "eval.every=2", 
 
 @needs_environment
 def test_a_run_that_imitates_survives_kill_9_and_lowers_the_loss_of_what_it_never_saw(tmp_path, left_over):  # noqa: F811
-    inside, runs = rehearsal_environment(), tmp_path / "runs"
-    rlf = [str(inside.python), "-m", "rlf"]
-    command = [*rlf, "run", str(SPECS / "cold_start.yaml"), *ASKED, "--runs", str(runs)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
+    runs, env = tmp_path / "runs", dict(os.environ)
+    asked = ("run", str(SPECS / "cold_start.yaml"), *ASKED, "--runs", str(runs))
+    with Process(call_there, *asked, env=env) as job:
         try:
             wait_until(lambda: list(runs.glob("*/job/ckpt/_actor/global_step2/metric.json")), job)
             wait_until(lambda: load_run(runs_folder=runs).steps(), job)
@@ -32,8 +31,9 @@ def test_a_run_that_imitates_survives_kill_9_and_lowers_the_loss_of_what_it_neve
         time.sleep(0.1)
     assert left_over() == [], "its processes end with it"
 
-    done = subprocess.run([*rlf, "resume", "latest", "--runs", str(runs)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    with Process(call_there, "resume", "latest", "--runs", str(runs), env=env) as job:
+        words = job.communicate(timeout=600)
+    assert job.returncode == 0, words
     run = load_run(runs_folder=runs)
     steps = run.steps()
     assert [step.step for step in steps] == [1, 2, 3, 4, 5, 6]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -17,6 +17,7 @@ from uuid import uuid4
 import pytest
 
 from rlf import load_run
+from rlf.apps.openrlhf import rehearsal_place
 from rlf.apps.openrlhf.rehearsal_place import rehearsal_environment
 from rlf.apps.openrlhf.spool import SpoolReader
 from rlf.apps.rehearse.rehearsals import rehearse
@@ -26,6 +27,7 @@ from rlf.chat.encoding import load_tokenizer
 from rlf.core import RlfError
 from rlf.types import Notice
 
+from ...processes import Process, call_rlf
 from ...vision import make_tiny_qwen_vl
 from .tools import picture
 
@@ -40,6 +42,8 @@ needs_environment = pytest.mark.skipif(
 @pytest.fixture
 def left_over(monkeypatch):
     """Tells which processes were started since, whosever children they are now: they inherit a variable."""
+    with Process(bool):  # what processes are forked from stays, and has begun without the variable
+        pass
     mark = uuid4().hex
     monkeypatch.setenv("RLF_TEST_MARK", mark)
 
@@ -54,6 +58,13 @@ def left_over(monkeypatch):
         return pids
 
     return found
+
+
+def call_there(*arguments):
+    """A command as from inside the environment of rehearsals, where its job is; test_places.py has some from there."""
+    inside = rehearsal_environment()
+    rehearsal_place.environment_here = lambda: inside
+    call_rlf(*arguments)
 
 
 class Posts(BaseHTTPRequestHandler):
@@ -206,8 +217,7 @@ def test_the_real_job_waits_for_a_killed_server_trains_what_saw_images_and_leave
                 tools=Path(__file__).with_name("tools.py"),
             )
         )
-        command = [str(inside.python), "-m", "rlf", "run", str(spec), "--runs", str(runs), "--json"]
-        job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        job = Process(call_there, "run", str(spec), "--runs", str(runs), "--json", env=os.environ)
         wait_until(lambda: Posts.num_calls > 0, job)
     with job:
         try:
