@@ -94,8 +94,10 @@ def _list_lines(progress: Progress, curve_width: int) -> Iterator[tuple[str, Ren
         yield "success", _show_curve(percent(metrics["success"]), progress, "success", curve_width, unit=True)
     if "reward/mean" in metrics:
         yield "reward", _show_curve(decimal(metrics["reward/mean"]), progress, "reward/mean", curve_width, unit=False)
+    names = [name for name in metrics if name.startswith("rewards/") and name.endswith("/mean")]
+    pairs = [(name.removeprefix("rewards/").removesuffix("/mean"), decimal(metrics[name])) for name in sorted(names)]
     for label, content in (
-        ("terms", _term_parts(metrics)),
+        ("terms", Parts([f"{visible(name)} {value}" for name, value in pairs])),
         ("tools", _tool_parts(metrics)),
         ("parsing", Parts((), alarms=_show_counts(metrics, "tools/parse_failure/"))),
         ("rollouts", _rollout_parts(metrics)),
@@ -123,13 +125,6 @@ def _show_curve(figure: str, progress: Progress, name: str, width: int, *, unit:
     )
     std = progress.metrics.get(name.replace("/mean", "/std")) if not unit else None
     return text if std is None else text.append(f"  std {decimal(std)}", "not bold dim")
-
-
-def _term_parts(metrics: Mapping[str, float]) -> Parts:
-    """Each reward term's mean."""
-    names = [name for name in metrics if name.startswith("rewards/") and name.endswith("/mean")]
-    pairs = [(name.removeprefix("rewards/").removesuffix("/mean"), decimal(metrics[name])) for name in sorted(names)]
-    return Parts([f"{visible(name)} {value}" for name, value in pairs])
 
 
 def _tool_parts(metrics: Mapping[str, float]) -> Parts:

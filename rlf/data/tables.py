@@ -49,7 +49,8 @@ def _converter(kind: Any) -> Convert | None:
     if types.is_dictionary(kind):
         return _converter(kind.value_type)
     if types.is_float32(kind) or types.is_float16(kind):
-        return _shorten(kind)
+        number = kind.to_pandas_dtype()
+        return lambda value: short_float(number(value))
     if types.is_map(kind):
         return _map_converter(_converter(kind.item_type))
     if types.is_struct(kind):
@@ -67,12 +68,6 @@ def _is_list(kind: Any) -> bool:
     types = pyarrow.types
     is_view = types.is_list_view(kind) or types.is_large_list_view(kind)
     return bool(is_view or types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def _shorten(kind: Any) -> Convert:
-    """The number that a float of fewer bits stands for: 0.1, not 0.10000000149011612."""
-    number = kind.to_pandas_dtype()
-    return lambda value: short_float(number(value))
 
 
 def _map_converter(inner: Convert | None) -> Convert:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -52,16 +51,6 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
             wal.name,
         )
     return _connect_file(path, "immutable=1")
-
-
-def copy_database(path: Path, folder: str) -> Path:
-    """A copy of a database in a folder, with what its `-wal` file holds; the original stays as it is."""
-    copy = Path(folder) / "rlf.db"
-    for suffix in ("", "-wal"):
-        part = path.with_name(path.name + suffix)
-        if part.is_file():
-            shutil.copyfile(part, copy.with_name(copy.name + suffix))
-    return copy
 
 
 def names_of_tables(path: Path) -> set[str]:

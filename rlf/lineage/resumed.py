@@ -65,7 +65,12 @@ def begin_resume(store: Store, run_id: str, from_step: int, *, take_over: bool =
         lease = _take_lease(store, row, take_over=take_over)
         # Later rows go, and the run becomes this process's, in one transaction: killed here, the run is as it was.
         with store.holding(lease):
-            _delete_after(connection, run_id, from_step)
+            again = (tables.steps, tables.evaluations, tables.checkpoints, tables.exports, tables.changes)
+            for table in (*again, tables.collections, tables.tool_totals):
+                connection.execute(delete(table).where(table.c.run_id == run_id, table.c.step > from_step))
+            table = tables.trajectories
+            left = (table.c.run_id == run_id, table.c.step > from_step, table.c.phase != INTERRUPTED)
+            connection.execute(delete(table).where(*left))
             event = _event_of_end(row, take_over=take_over)
             connection.execute(insert(tables.events), event)
             digests = NOTICE.of(event), digest_changes(connection, run_id)
@@ -108,16 +113,6 @@ def _take_lease(store: Store, row: Row[Any], *, take_over: bool) -> Lease:
         return Lease(row.id, store.lease_folder, takes_over=take_over)
     except BlockingIOError as error:
         raise RlfError(f"run {row.id}: another process is resuming it just now. Follow the run there.") from error
-
-
-def _delete_after(connection: Connection, run_id: str, step: int) -> None:
-    # Costs stay: the money for steps that are repeated was spent. So do events, which are what happened.
-    again = (tables.steps, tables.evaluations, tables.checkpoints, tables.exports, tables.changes)
-    for table in (*again, tables.collections, tables.tool_totals):
-        connection.execute(delete(table).where(table.c.run_id == run_id, table.c.step > step))
-    table = tables.trajectories
-    left = (table.c.run_id == run_id, table.c.step > step, table.c.phase != INTERRUPTED)
-    connection.execute(delete(table).where(*left))
 
 
 def _event_of_end(row: Row[Any], *, take_over: bool) -> dict[str, Any]:

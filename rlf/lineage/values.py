@@ -339,16 +339,6 @@ def read_asked(connection: Connection, rows: Sequence[AnyRow]) -> list[Trajector
     return [TrajectoryLine(summary(row), questions.get(row.task_sha256, "")) for row in rows]
 
 
-def is_readable(connection: Connection, ref: int) -> bool:
-    """Whether a trajectory of a lineage that was damaged can be read, or was thinned."""
-    row = connection.execute(select(tables.trajectories).where(tables.trajectories.c.id == ref)).one()
-    try:
-        (stored,) = read_wholes(connection, [row])
-    except Exception:  # noqa: BLE001 - damage shows in any way
-        return False
-    return stored is None or len(stored.scored.trajectory.tokens) == row.num_tokens
-
-
 def read_wholes(connection: Connection, rows: Sequence[AnyRow]) -> list[StoredTrajectory | None]:
     """Trajectories with all that hangs on them; None for one that was thinned."""
     refs = [row.id for row in rows]

@@ -65,16 +65,12 @@ def _find_patterns(tasks: Sequence[Task]) -> tuple[str | None, bool]:
     """The one gold of all rows, and whether each question holds its own; nothing where a row has no gold."""
     if not all(golds(task.answer) for task in tasks):
         return None, False
-    only = _only_gold(tasks)
-    return only, only is None and _hold_their_golds(tasks)
-
-
-def _only_gold(tasks: Sequence[Task]) -> str | None:
     from rlf.rewards.answers import gold_key
 
     keys = (sorted(map(gold_key, golds(task.answer))) for task in tasks)
     first = next(keys)
-    return _first(tasks[0]) if all(key == first for key in keys) else None
+    only = _first(tasks[0]) if all(key == first for key in keys) else None
+    return only, only is None and _hold_their_golds(tasks)
 
 
 def _hold_their_golds(tasks: Sequence[Task]) -> bool:

@@ -213,7 +213,9 @@ def _join_seeds(reader: Reader, runs: Sequence[Run]) -> _Group:
                 f"{more}. Commas join runs that differ in their seeds alone. Write a space between others: "
                 f"`rlf runs compare {first.record.id} {run.record.id}`."
             )
-        if kept.setdefault(_identify_seed(run.record), run) is not run:
+        record = run.record  # evaluations of one model are one, and so are other runs of one seed
+        models = tuple(file.sha256 for file in record.files if file.role == "model")
+        if kept.setdefault(models if record.engine == EVALUATION and models else (record.seed,), run) is not run:
             repeats.append(run)
     return _Group(first.record.name, list(kept.values()), repeats)
 
@@ -270,12 +272,6 @@ def _is_of_tests(key: str) -> bool:
     """Whether a key is of the tests of a tool or a term, which no run reads."""
     words = key.split(".")
     return words[0] in _NAMED_LISTS and "tests" in words[2:]
-
-
-def _identify_seed(record: RunRecord) -> tuple[object, ...]:
-    """What two runs of one setting have in common that are one: of evaluations the model, of others the seed."""
-    models = tuple(file.sha256 for file in record.files if file.role == "model")
-    return models if record.engine == EVALUATION and models else (record.seed,)
 
 
 def _describe_values(key: str, left: str | None, right: str | None) -> str:
@@ -437,22 +433,18 @@ def _name_difference(item: ArmDifference, place: int, keys: Sequence[str]) -> st
     value = item.values[place]
     match item.cause:
         case DifferenceCause.PLAN:
-            return _name_setting(item, value, keys)
+            head, *rest = item.what.split(".")
+            if head in _NAMED_LISTS and rest and any(other is None for other in item.values):
+                return f"{head[:-1]} {rest[0]}" if value is not None else f"no {head[:-1]} {rest[0]}"
+            key = _shorten_key(item.what, keys)
+            text = "absent" if value is None else value.strip('"')
+            return f"{key}={text}" if len(text) <= _MAX_VALUE else ""
         case DifferenceCause.CODE | DifferenceCause.PACKAGE:
             return f"{item.what} {value or 'absent'}"
         case DifferenceCause.MACHINE:
             return f"{item.what} {(value or 'absent')[:_MAX_VALUE]}"
         case _:
             return f"{item.what.rsplit('/', 1)[-1]} {'absent' if value is None else value[:6]}"
-
-
-def _name_setting(item: ArmDifference, value: str | None, keys: Sequence[str]) -> str:
-    head, *rest = item.what.split(".")
-    if head in _NAMED_LISTS and rest and any(other is None for other in item.values):
-        return f"{head[:-1]} {rest[0]}" if value is not None else f"no {head[:-1]} {rest[0]}"
-    key = _shorten_key(item.what, keys)
-    text = "absent" if value is None else value.strip('"')
-    return f"{key}={text}" if len(text) <= _MAX_VALUE else ""
 
 
 def _shorten_key(key: str, keys: Sequence[str]) -> str:

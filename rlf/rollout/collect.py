@@ -316,7 +316,9 @@ def _call_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     num_coerced = sum(record.result.coerced for record in records)
     if num_coerced:
         metrics["tools/coerced"] = float(num_coerced)
-    metrics |= _tool_costs(scored)
+    usages = sorted(usage_by_name(scored).items())
+    costs = {name: usage["cost_usd"] for (kind, name), usage in usages if kind == "tool"}
+    metrics |= {f"tools/{name}/cost_usd": cost_usd for name, cost_usd in costs.items() if cost_usd}
     num_penalised = sum(item.trajectory.num_penalised for item in scored)
     if num_penalised:
         metrics["tools/penalised"] = float(num_penalised)
@@ -343,13 +345,6 @@ def _contexts(scored: Sequence[Scored]) -> dict[str, float]:
     metrics = {"agent/contexts": links.total() / len(scored)}
     del links["first"]
     return metrics | {f"agent/new_context/{link.replace(' ', '_')}": float(n) for link, n in sorted(links.items())}
-
-
-def _tool_costs(scored: Sequence[Scored]) -> dict[str, float]:
-    """Costs of tools, by name; nothing of those that cost nothing."""
-    usages = sorted(usage_by_name(scored).items())
-    costs = {name: usage["cost_usd"] for (kind, name), usage in usages if kind == "tool"}
-    return {f"tools/{name}/cost_usd": cost_usd for name, cost_usd in costs.items() if cost_usd}
 
 
 def _counts(values: Iterable[str]) -> dict[str, int]:

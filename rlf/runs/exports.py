@@ -98,7 +98,11 @@ def choose_model(reader: Reader, run: Run, runs_folder: Path, wanted: str, asked
             f"{asked}: got {wanted!r}; run {run.record.id} has models of steps {', '.join(map(str, sorted(by_step)))}. "
             "Name one of these, `newest`, or `best`."
         )
-    _check_links(by_step[step].path, folder)
+    source = by_step[step].path
+    root = folder if source.resolve().is_relative_to(folder.resolve()) else source
+    for path in source.rglob("*"):
+        if path.is_symlink():
+            path_inside(root, path.absolute())
     return by_step[step]
 
 
@@ -133,14 +137,6 @@ def _wanted_step(reader: Reader, run_id: str, steps: list[int], wanted: str, ask
             f"{asked}: got best; none of the models of run {run_id} was evaluated. Name a step, or `newest`."
         )
     return -max(scored)[1]
-
-
-def _check_links(source: Path, folder: Path) -> None:
-    """Raises RlfError where a link in a run's model leads out of it: an export would copy what it points to."""
-    root = folder if source.resolve().is_relative_to(folder.resolve()) else source
-    for path in source.rglob("*"):
-        if path.is_symlink():
-            path_inside(root, path.absolute())
 
 
 def _write_whole(source: Path, target: Path) -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Self
 
 from rlf.core.clocks import TimedStage, open_stages, open_waits
-from rlf.core.errors import RlfError
-from rlf.core.files import run_folder
 from rlf.lineage.reader import Reader
 from rlf.types import EvaluationFinished, Notice, RunEvent, StepFinished
 from rlf.types.events import RunStatus
@@ -65,23 +63,6 @@ def look_now() -> Now:
         tuple(map(replace, open_stages())),  # copies, since a stage counts on
         tuple(PendingCalls(what, len(times), min(times)) for what, times in sorted(waits.items())),
     )
-
-
-def now_words(runs_folder: Path, run_id: str) -> str:
-    """The present work of a run as a sentence; empty if it does not report any."""
-    now = read_now(runs_folder, run_id)
-    return "" if now is None else now.words(time.time())
-
-
-def read_now(runs_folder: Path, run_id: str) -> Now | None:
-    """The present work of a run; None if it does not report any."""
-    try:
-        found = json.loads((run_folder(runs_folder, run_id) / FILE).read_text(encoding="utf-8"))
-        return Now(
-            tuple(TimedStage(**one) for one in found["stages"]), tuple(PendingCalls(**one) for one in found["waits"])
-        )
-    except (RlfError, OSError, ValueError, KeyError, TypeError):  # not there, or another rlf's
-        return None
 
 
 class NowWriter:

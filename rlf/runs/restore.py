@@ -141,15 +141,6 @@ def kept_checkpoints(reader: Reader, run_id: str) -> list[Checkpoint]:
     return [saved for saved in reader.checkpoints(run_id) if saved.dropped is None]
 
 
-def damaged_checkpoints(reader: Reader) -> Iterator[str]:
-    """Every kept checkpoint that is gone or changed, in words."""
-    for run in reader.list_runs():
-        for saved in kept_checkpoints(reader, run.record.id):
-            damage = find_checkpoint_damage(run.record, saved)
-            if damage is not None:
-                yield f"run {run.record.id}: the checkpoint of step {saved.step} is damaged: {damage}: {saved.path}"
-
-
 def find_checkpoint_damage(record: RunRecord, saved: Checkpoint) -> str | None:
     """The damage of a checkpoint in words; None where it is whole, or on a disk that is not seen from here."""
     try:

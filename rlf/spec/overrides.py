@@ -130,7 +130,12 @@ def _change_below(node: Node, override: _Override, done: KeyPath, faults: list[F
     """`node` lies at `done`; the change is somewhere below it."""
     name, rest = override.path[0], override.path[1:]
     if isinstance(node.value, list):
-        key: Key = _parse_index(name, node, done)
+        if not name.isdecimal() or int(name) >= len(node.items):
+            known = f"an index from 0 to {len(node.items) - 1}" if node.items else "no index, since the list is empty"
+            raise _Refused(
+                f"`{dotted(done)}` has no item {name!r}; expected {known}. Write +{dotted(done)}=VALUE to add an item."
+            )
+        key: Key = int(name)
     elif isinstance(node.value, dict) or node.value is None:
         key = name
     else:
@@ -177,15 +182,6 @@ def empty_tree() -> Node:
 
 def _find_node(value: dict[str, Node], path: KeyPath) -> Node:
     return Node(value, _PLACE, _PLACE, path, Path.cwd())
-
-
-def _parse_index(name: str, node: Node, done: KeyPath) -> int:
-    if not name.isdecimal() or int(name) >= len(node.items):
-        known = f"an index from 0 to {len(node.items) - 1}" if node.items else "no index, since the list is empty"
-        raise _Refused(
-            f"`{dotted(done)}` has no item {name!r}; expected {known}. Write +{dotted(done)}=VALUE to add an item."
-        )
-    return int(name)
 
 
 Overrides = tuple[str, ...]

@@ -278,17 +278,13 @@ def _describe_file(file: Path) -> tuple[int, str]:
     size = file.stat().st_size
     if size <= _SMALL_BYTES:
         return size, hash_bytes(file.read_bytes())
-    return size, _hash_sample(file, size)
-
-
-def _hash_sample(file: Path, size: int) -> str:
-    """Hash of blocks at even distances, the file's two ends among them."""
+    # Hash of blocks at even distances, the file's two ends among them
     blocks = []
     with file.open("rb") as opened:
         for number in range(_NUM_SAMPLES):
             opened.seek((size - _SAMPLE_BYTES) * number // (_NUM_SAMPLES - 1))
             blocks.append(opened.read(_SAMPLE_BYTES))
-    return hash_bytes(b"".join(blocks))
+    return size, hash_bytes(b"".join(blocks))
 
 
 # The file that a wrong path may be meant for.

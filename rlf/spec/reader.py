@@ -126,11 +126,7 @@ def _parse_scalar(tag: str, text: str) -> Scalar:
             raise _BadScalar(f"got {text}; numbers are finite. Write a number, or null where that is allowed.")
         return value
     _check_tag(tag, (STR, MERGE))
-    return _read_text(text)
-
-
-def _read_text(text: str) -> str:
-    """A text whose escapes are whole characters: JSON writes those beyond U+FFFF as two halves."""
+    # A text whose escapes are whole characters: JSON writes those beyond U+FFFF as two halves
     half = find_half(text)
     if half is not None:
         raise _BadScalar(f"got {half}, half of a character (a surrogate). Write both halves, or remove it.")

@@ -120,7 +120,11 @@ def _make_definitions() -> Defs:
     _accept_other_names(defs)
     for definition in defs.values():
         _allow_interpolation(definition)
-    parted = _collect_parts(defs)
+    # Names of the definitions of which a part is not the same as the whole: a key must be there, in them or below
+    found = {name for name, definition in defs.items() if any("required" in part for part in _walk_schema(definition))}
+    while more := {name for name in defs if name not in found and _list_refs(defs[name]) & found}:
+        found |= more
+    parted = found
     parts = {f"{name}{_PART}": _make_partial(defs[name], parted) for name in parted}
     wholes = {name: _complete_part(definition, name, parts) for name, definition in defs.items()}
     for name in _ITEMS.values():
@@ -201,14 +205,6 @@ def _complete_part(definition: Schema, name: str, parts: Defs) -> Schema:
     whole |= {word: definition[word] for word in ("description", "required") if word in definition}
     own = {key: value for key, value in definition["properties"].items() if value != part["properties"][key]}
     return whole | ({"properties": own} if own else {})
-
-
-def _collect_parts(defs: Defs) -> set[str]:
-    """Names of the definitions of which a part is not the same as the whole: a key must be there, in them or below."""
-    found = {name for name, definition in defs.items() if any("required" in part for part in _walk_schema(definition))}
-    while more := {name for name in defs if name not in found and _list_refs(defs[name]) & found}:
-        found |= more
-    return found
 
 
 def _accept_other_names(defs: Defs) -> None:

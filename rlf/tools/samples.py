@@ -63,7 +63,11 @@ def _sample_value(schema: Any, whole: Mapping[str, Any], level: int) -> Any:
         case "integer" | "number" as kind:
             return _sample_number(schema, whole_only=kind == "integer")
         case "array":
-            return _sample_array(schema, whole, level)
+            first = [_sample_value(one, whole, level + 1) for one in schema.get("prefixItems") or ()]
+            wanted = max(schema.get("minItems", 0), 1 if level < _MAX_LEVELS and not first else 0)
+            if len(first) >= wanted:
+                return first
+            return first + [_sample_value(schema.get("items", {}), whole, level + 1)] * (wanted - len(first))
         case "object":
             return _sample_object(schema, whole, level)
     return _sample_object(schema, whole, level) if "properties" in schema else _sample_text(schema)
@@ -109,14 +113,6 @@ def _matches_pattern(pattern: str, text: str) -> bool:
         return re.search(pattern, text) is not None
     except re.error:  # JSON Schema's patterns are those of ECMAScript
         return False
-
-
-def _sample_array(schema: Mapping[str, Any], whole: Mapping[str, Any], level: int) -> list[Any]:
-    first = [_sample_value(one, whole, level + 1) for one in schema.get("prefixItems") or ()]
-    wanted = max(schema.get("minItems", 0), 1 if level < _MAX_LEVELS and not first else 0)
-    if len(first) >= wanted:
-        return first
-    return first + [_sample_value(schema.get("items", {}), whole, level + 1)] * (wanted - len(first))
 
 
 def _sample_object(schema: Mapping[str, Any], whole: Mapping[str, Any], level: int) -> dict[str, Any]:

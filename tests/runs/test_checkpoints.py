@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.keep.verification import damaged_checkpoints
 from rlf.core import RlfError, hash_path
 from rlf.engines.saved_model import find_file_damage
 from rlf.lineage.reader import Reader
@@ -16,7 +17,7 @@ from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run
 from rlf.runs.exports import choose_model
 from rlf.runs.place import open_lineage
-from rlf.runs.restore import choose_start, damaged_checkpoints
+from rlf.runs.restore import choose_start
 from rlf.types import CheckpointSaved
 
 from ..lineage.builders import run_record

@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
+from rlf.apps.models.prompts import DeclaredPrompt
 from rlf.core import RlfError
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.agent_text import DeclaredPrompt
 from rlf.types import Image, Outcome, ToolCall, ToolResult
 from tests.apps.serve.served import serving_model
 from tests.endpoints.servers import Handler, closed_port, serving

@@ -119,14 +119,6 @@ def _write_sampled(chat: ChatFormat, request: SampleRequest, text: str) -> str:
     return f"{before}{text}{chat.decode([chat.stop_token_ids[0]])}"
 
 
-def _describe_terms(terms: Sequence[Term]) -> str:
-    described = []
-    for term in terms:
-        criteria = [each.text for each in getattr(term, "criteria", ())]
-        described.append(" ".join([term.name, *((type(term).__doc__ or "").split("\n")[:1]), *criteria]))
-    return " ".join(described)
-
-
 @dataclass(frozen=True, slots=True)
 class ToolUse:
     """Whether adversaries call a tool."""
@@ -183,7 +175,11 @@ class AttackWorld:
             questions: positions of the questions; None: all.
         """
         asked = range(len(self.tasks)) if questions is None else questions
-        rubric = _describe_terms(terms)
+        described = []
+        for term in terms:
+            criteria = [each.text for each in getattr(term, "criteria", ())]
+            described.append(" ".join([term.name, *((type(term).__doc__ or "").split("\n")[:1]), *criteria]))
+        rubric = " ".join(described)
         for at in asked:
             if (at, rubric) not in self._texts:
                 self._texts[at, rubric] = self.scripts.texts(self.tasks[at], rubric)

@@ -182,7 +182,11 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
         RlfError: nothing can be built, or something else is in the folder.
     """
     out = Path(settings.out)
-    _check_folder(out)
+    if out.exists() and not out.is_dir():
+        raise RlfError(f"{out}: this is a file; a world is a folder. Name another one with `out`.")
+    found = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    if found and not found & {CERTIFICATE, WORK}:
+        raise RlfError(f"{out}: the folder holds other files. Name another one with `out`, or empty it.")
     work = out / WORK / PARTS / settings.sha256[:16]
     if fresh:
         shutil.rmtree(work, ignore_errors=True)
@@ -216,15 +220,6 @@ def _iterate_parts(maker: Maker, work: Path, register: Register) -> Iterator[Bui
 
 def _read_saved(work: Path, name: str) -> BuildPart:
     return read_part(json.loads((work / f"{name}.json").read_text(encoding="utf-8")))
-
-
-def _check_folder(out: Path) -> None:
-    """Raises RlfError where a folder holds something that is no world."""
-    if out.exists() and not out.is_dir():
-        raise RlfError(f"{out}: this is a file; a world is a folder. Name another one with `out`.")
-    found = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    if found and not found & {CERTIFICATE, WORK}:
-        raise RlfError(f"{out}: the folder holds other files. Name another one with `out`, or empty it.")
 
 
 def _write_world(out: Path, settings: BuildSettings, parts: Sequence[BuildPart]) -> None:

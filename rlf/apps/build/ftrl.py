@@ -110,7 +110,12 @@ def _code_maker(folder: Path, connection: sqlite3.Connection) -> Callable[[str, 
     is_tool = {name: not name.startswith("_") for name in functions}
     shared = ast.Module([node for node in module.body if not _is_left_out(node, is_tool)], [])
     for node in ast.walk(shared):
-        _strip_words(node)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        elif isinstance(node, ast.arg):
+            node.annotation = None
     shared_source = f"{ast.unparse(ast.fix_missing_locations(shared))}\n{_INLINE}"
 
     @cache
@@ -162,16 +167,6 @@ def _is_left_out(node: ast.stmt, is_tool: Mapping[str, bool]) -> bool:
         case ast.AnnAssign(target=ast.Name(id="_CONNECTIONS")) | ast.Expr():
             return True
     return False
-
-
-def _strip_words(node: ast.AST) -> None:
-    """Without what does not run: docstrings and annotations."""
-    if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
-        node.body = node.body[1:] or [ast.Pass()]
-    if isinstance(node, ast.FunctionDef):
-        node.returns = None
-    elif isinstance(node, ast.arg):
-        node.annotation = None
 
 
 def _settings_of(function: ast.FunctionDef) -> ast.expr:

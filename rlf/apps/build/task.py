@@ -256,7 +256,11 @@ def prove_task(task: BuildTask, bench: ProofBench, documents: SearchedText) -> S
         raise ProofFailure("gold: the values found do not make the answer", made)
     check_calls(task)
     _check_ends(task, values)
-    _check_leaks(task, documents)
+    question = SearchedText(task.question)
+    answers = [] if task.join in (Join.VALUE, Join.LIST) else [task.answer]
+    for value in (*(step.gold for step in task.steps), *answers):
+        refuse_leak("the question", value, question)
+        refuse_leak("a tool's document", value, documents)
     return found
 
 
@@ -293,14 +297,6 @@ def _check_ends(task: BuildTask, values: Sequence[Value]) -> None:
             changed = ([*ends[:place], min(map(float, ends)) - 1, *ends[place + 1 :]] for _ in others)
         if all(task.join.of(each) == task.answer for each in changed):
             raise ProofFailure("minimal: a value does not change the answer")
-
-
-def _check_leaks(task: BuildTask, documents: SearchedText) -> None:
-    question = SearchedText(task.question)
-    answers = [] if task.join in (Join.VALUE, Join.LIST) else [task.answer]
-    for value in (*(step.gold for step in task.steps), *answers):
-        refuse_leak("the question", value, question)
-        refuse_leak("a tool's document", value, documents)
 
 
 def refuse_leak(where: str, value: Value, text: SearchedText) -> None:

@@ -201,7 +201,7 @@ def _on_other_data(target: Target, path: str) -> tuple[list[str], list[Notice]]:
     source = spec.data.eval or spec.data.train
     columns = source.model_dump(exclude_defaults=True, exclude={"path", "limit"}, mode="json") | {"path": path}
     changes = [f"data.eval={json.dumps(columns)}"]
-    rows = read_rows(_resolve_path(path), source.config, source.split, None)
+    rows = read_rows(str(Path(path).absolute()) if Path(path).is_file() else path, source.config, source.split, None)
     if not rows or source.answer is None or missing_column(rows, source.answer) is None:
         return changes, []
     needing = [place for place, term in enumerate(spec.rewards) if term.needs_answer]
@@ -215,11 +215,6 @@ def _on_other_data(target: Target, path: str) -> tuple[list[str], list[Notice]]:
     names = ", ".join(spec.rewards[place].name for place in needing)
     text = f"{path} has no answers: {names} compare with answers and are left out"
     return changes, [Notice("warning", text, {"path": path, "terms": [spec.rewards[place].name for place in needing]})]
-
-
-def _resolve_path(path: str) -> str:
-    """A dataset as a spec in the current folder would name it."""
-    return str(Path(path).absolute()) if Path(path).is_file() else path
 
 
 def _settings_of(target: Target, asked: EvaluationOptions) -> EvaluationSettings:

@@ -96,7 +96,12 @@ class Schemas:
             return value
         if isinstance(value.get("$ref"), str):
             return self._expand_reference(value, inside, depth)
-        return _with_null(value, dict(self._expand_keywords(value, inside, depth)))
+        schema = dict(self._expand_keywords(value, inside, depth))
+        if value.get("nullable") is not True:
+            return schema
+        if isinstance(schema.get("type"), str):
+            return {**schema, "type": [schema["type"], "null"]}
+        return {"anyOf": [schema, {"type": "null"}]} if schema else schema
 
     def _expand_reference(self, value: Json, inside: tuple[str, ...], depth: int) -> Any:
         ref = value["$ref"]
@@ -147,15 +152,6 @@ def _as_json_schema(schema: Json) -> Iterator[tuple[str, Any]]:
             continue
         bound = f"exclusive{key.capitalize()}"
         yield (bound, child) if key in ("minimum", "maximum") and schema.get(bound) is True else (key, child)
-
-
-def _with_null(expanded: Json, schema: Json) -> Json:
-    """OpenAPI 3.0's `nullable` as a type."""
-    if expanded.get("nullable") is not True:
-        return schema
-    if isinstance(schema.get("type"), str):
-        return {**schema, "type": [schema["type"], "null"]}
-    return {"anyOf": [schema, {"type": "null"}]} if schema else schema
 
 
 def merged_object(schema: Json) -> Json | None:

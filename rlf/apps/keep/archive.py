@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from rlf import __version__
 from rlf.apps.keep.card import CONTROL
@@ -34,7 +35,7 @@ from rlf.lineage.records import EVALUATION, HIDDEN, IMPORTING, Run
 from rlf.lineage.store import Store, insert_rows, open_store
 from rlf.lineage.tables import metadata
 from rlf.lineage.upkeep import Keep, thin
-from rlf.lineage.values import blob_names
+from rlf.lineage.values import blob_names, read_wholes
 from rlf.types import RunStatus
 
 # Runs from one lineage to another: export, import and merge are the same copy between two databases.
@@ -83,7 +84,11 @@ def _insert_run(target: Store, row: dict[str, Any]) -> Lease | None:
     with target.write() as writing:
         there = writing.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
         if there is not None and there.status not in HIDDEN:
-            _refuse_another_state(target, there, row)
+            if (there.plan_hash, there.last_step) != (row["plan_hash"], row["last_step"]):
+                raise RlfError(
+                    f"run {there.id}: {target.place} has another state of it, at step {there.last_step} instead of "
+                    f"{row['last_step']}. Remove that run first with `rlf runs rm {there.id}`."
+                )
             return None
         if there is not None and has_owner(there, target.lease_folder):
             raise RlfError(
@@ -93,14 +98,6 @@ def _insert_run(target: Store, row: dict[str, Any]) -> Lease | None:
         lease = Lease(run_id, target.lease_folder)
         writing.execute(insert(runs), row | lease.columns() | {"status": IMPORTING})
     return lease
-
-
-def _refuse_another_state(target: Store, there: Row[Any], row: dict[str, Any]) -> None:
-    if (there.plan_hash, there.last_step) != (row["plan_hash"], row["last_step"]):
-        raise RlfError(
-            f"run {there.id}: {target.place} has another state of it, at step {there.last_step} instead of "
-            f"{row['last_step']}. Remove that run first with `rlf runs rm {there.id}`."
-        )
 
 
 class _Placed:
@@ -189,16 +186,12 @@ def write_archive(source: Store, run_ids: Sequence[str], path: Path, keep: Keep 
                     thin(target, run_id, keep)
             if keep is not None:
                 drop_unnamed_blobs(target)
-        _write_manifest(temporary, run_ids)
-
-
-def _write_manifest(path: Path, run_ids: Sequence[str]) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read where nothing can be written
-        tables = {name: _count_rows(database, name) for name in sorted(metadata.tables)}
-        heads = {run_id: _read_head(database, run_id) for run_id in run_ids}
-        manifest = {"rlf": __version__, "run_ids": list(run_ids), "heads": heads, "tables": tables}
-        database.execute(f"UPDATE {_TABLE} SET manifest = ?", [json.dumps(manifest)])
+        with closing(sqlite3.connect(temporary, isolation_level=None)) as database:
+            database.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read where nothing can be written
+            tables = {name: _count_rows(database, name) for name in sorted(metadata.tables)}
+            heads = {run_id: _read_head(database, run_id) for run_id in run_ids}
+            manifest = {"rlf": __version__, "run_ids": list(run_ids), "heads": heads, "tables": tables}
+            database.execute(f"UPDATE {_TABLE} SET manifest = ?", [json.dumps(manifest)])
 
 
 def _read_head(database: sqlite3.Connection, run_id: str) -> str:
@@ -334,3 +327,23 @@ def _find_spoken_of(reader: Reader, run: Run, step: int) -> list[str]:
     ]
     controls = [record.id for record in stopped if CONTROL in tags.get(record.id, ())]
     return list(dict.fromkeys([run_id, *of_model, *controls]))
+
+
+def copy_database(path: Path, folder: str) -> Path:
+    """A copy of a database in a folder, with what its `-wal` file holds; the original stays as it is."""
+    copy = Path(folder) / "rlf.db"
+    for suffix in ("", "-wal"):
+        part = path.with_name(path.name + suffix)
+        if part.is_file():
+            shutil.copyfile(part, copy.with_name(copy.name + suffix))
+    return copy
+
+
+def is_readable(connection: Connection, ref: int) -> bool:
+    """Whether a trajectory of a lineage that was damaged can be read, or was thinned."""
+    row = connection.execute(select(tables.trajectories).where(tables.trajectories.c.id == ref)).one()
+    try:
+        (stored,) = read_wholes(connection, [row])
+    except Exception:  # noqa: BLE001 - damage shows in any way
+        return False
+    return stored is None or len(stored.scored.trajectory.tokens) == row.num_tokens

@@ -126,7 +126,9 @@ def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: 
         restored = restore_plan(record, places)
         start_at = _find_start(reader, record)
         changes = find_changes(reader, record, restored, places, at_step=0)
-    plan = _keep_plan(_reported_here(restored), places)
+    spec = restored.spec.model_copy(update={name: RunSpec.model_fields[name].default for name in OUTSIDE})
+    kept = tuple(item for item in restored.interpolated if item.path[0] not in OUTSIDE)
+    plan = _keep_plan(restored.model_copy(update={"spec": spec, "interpolated": kept}), places)
     differing_inputs = (
         Notice("warning", f"differs from the original: {change.words}", {"role": change.role, "path": change.path})
         for change in changes
@@ -153,13 +155,6 @@ def _find_start(reader: Reader, record: RunRecord) -> Start | None:
         return None
     has_copy = any(saved.step == step for saved in kept_checkpoints(reader, record.id))
     return choose_start(reader, record if has_copy else reader.get_run(parent_id).record, step)
-
-
-def _reported_here(plan: Plan) -> Plan:
-    """The plan, to be recorded where its original lies now and reported nowhere else."""
-    spec = plan.spec.model_copy(update={name: RunSpec.model_fields[name].default for name in OUTSIDE})
-    kept = tuple(item for item in plan.interpolated if item.path[0] not in OUTSIDE)
-    return plan.model_copy(update={"spec": spec, "interpolated": kept})
 
 
 def _keep_plan(plan: Plan, places: Places) -> Plan:

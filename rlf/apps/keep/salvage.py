@@ -16,15 +16,15 @@ from typing import Any
 
 from sqlalchemy import Table, select
 
+from rlf.apps.keep.archive import copy_database, is_readable
 from rlf.core import RlfError, RunError
 from rlf.core.files import published, scratch
 from rlf.lineage import tables
 from rlf.lineage.chain import LinkKind, link_hash
 from rlf.lineage.migrate import VERSION_TABLE, foreign_words
-from rlf.lineage.read_only import copy_database, names_of_tables
+from rlf.lineage.read_only import names_of_tables
 from rlf.lineage.store import open_store
 from rlf.lineage.upkeep import find_fault
-from rlf.lineage.values import is_readable
 
 _HEADER = 100
 """Bytes at the beginning of a SQLite file."""
@@ -280,12 +280,7 @@ def _write_note(saved: sqlite3.Connection, run_ids: tuple[str, ...], path: Path,
     text = f"salvaged from {path.absolute()}; lost in the whole lineage: {'; '.join(lost) or 'nothing that was found'}"
     for run_id in run_ids:
         saved.execute("INSERT INTO notes (run_id, time, text) VALUES (?, ?, ?)", [run_id, time.time(), text])
-        _add_link(saved, run_id)
-
-
-def _add_link(saved: sqlite3.Connection, run_id: str) -> None:
-    """Lets the chain of a run say that what is missing of it was lost."""
-    query = "SELECT number, sha256 FROM links WHERE run_id = ? ORDER BY number DESC LIMIT 1"
-    number, before = saved.execute(query, [run_id]).fetchone() or (0, "")
-    content = (number + 1, LinkKind.SALVAGED, "{}", b"")
-    saved.execute("INSERT INTO links VALUES (?, ?, ?, ?, ?, ?)", [run_id, *content, link_hash(before, *content)])
+        query = "SELECT number, sha256 FROM links WHERE run_id = ? ORDER BY number DESC LIMIT 1"
+        number, before = saved.execute(query, [run_id]).fetchone() or (0, "")
+        content = (number + 1, LinkKind.SALVAGED, "{}", b"")
+        saved.execute("INSERT INTO links VALUES (?, ?, ?, ?, ?, ?)", [run_id, *content, link_hash(before, *content)])

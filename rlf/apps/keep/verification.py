@@ -16,7 +16,7 @@ from rlf.lineage.marks import Progress, find_damage
 from rlf.lineage.reader import Reader
 from rlf.lineage.store import DamagedDatabase, NoDatabase, Store
 from rlf.runs.place import open_lineage
-from rlf.runs.restore import damaged_checkpoints
+from rlf.runs.restore import find_checkpoint_damage, kept_checkpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +121,12 @@ def _foreign_ids(run_ids: list[str]) -> Iterator[str]:
     for run_id in run_ids:
         if not is_run_id(run_id):
             yield f"run {run_id!r}: not a run's id; the database was changed or crafted. Remove it with --keep-files"
+
+
+def damaged_checkpoints(reader: Reader) -> Iterator[str]:
+    """Every kept checkpoint that is gone or changed, in words."""
+    for run in reader.list_runs():
+        for saved in kept_checkpoints(reader, run.record.id):
+            damage = find_checkpoint_damage(run.record, saved)
+            if damage is not None:
+                yield f"run {run.record.id}: the checkpoint of step {saved.step} is damaged: {damage}: {saved.path}"

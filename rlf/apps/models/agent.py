@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from rlf.apps.models.prompts import DeclaredPrompt
 from rlf.core import nearest
 from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
 from rlf.endpoints.spec import EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText, unknown_names
-from rlf.tools.agent_text import AUTO, NONE, DeclaredPrompt
+from rlf.tools.agent_text import AUTO, NONE
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import Limits, ToolKind, ToolRuntime
 

@@ -15,12 +15,13 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from rlf.apps.models.prompts import DeclaredPrompt, shown_answer
 from rlf.core.clocks import Deadline, clock, within
 from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, NoAnswer, RequestedCall
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
-from rlf.tools.agent_text import DeclaredPrompt, TextCalls, read_call, show_results, shown_answer
+from rlf.tools.agent_text import TextCalls, read_call, show_results
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.executor import Executor
 from rlf.tools.kind import CallContext, CallOrigin, ToolRuntime

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from rlf.apps.models.prompts import DeclaredPrompt, shown_answer
 from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
 from rlf.core.readings import compile_schema
 from rlf.endpoints.openai import Completion, Images, NoAnswer, json_schema_format
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText, unknown_names
-from rlf.tools.agent_text import DeclaredPrompt, shown_answer
 from rlf.tools.declaration import Schema
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
 from rlf.tools.parts import NoSuchPart, part_at

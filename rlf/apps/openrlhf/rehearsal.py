@@ -70,7 +70,13 @@ def _rehearse_in(folder: Path, loaded: LoadedSpec, reach: Reach, cpu: CpuPlace) 
     if not plan.spec.imitates_only:
         reach("tools", "; ".join(_tool_words(name, events.calls[name]) for name in tools) or "the spec has none")
         if plan.spec.env is not None:
-            reach("world", _world_words(events.worlds))
+            worlds = events.worlds
+            names = sorted({name for world in worlds for name in world.scores})
+            values = {name: [world.scores[name] for world in worlds if name in world.scores] for name in names}
+            scores = [f"{name} from {min(found):.3g} to {max(found):.3g}" for name, found in values.items()]
+            failed = Counter(str(world.failed) for world in worlds if world.failed is not None)
+            failures = [f"{number} failed in {phase}" for phase, number in sorted(failed.items())]
+            reach("world", "; ".join([f"{len(worlds)} of training trajectories", *scores, *failures]))
     reach("model saved", _changed(path=Path(model), saved=folder / "job" / "model"))
     sampled_by_other = not (cpu.vllm or plan.spec.imitates_only)
     return RehearsalReport(tuple(changes), (*_NOT_COVERED, _SAMPLER) if sampled_by_other else _NOT_COVERED)
@@ -114,16 +120,6 @@ def _tool_words(name: str, results: Sequence[ToolResult]) -> str:
     failed = next((result.text for result in results if result.outcome is not Outcome.OK), None)
     why = "" if failed is None else f" ({shorten(' '.join(failed.split()), _MAX_ERROR_CHARS)})"
     return f"{name}: {_outcomes(results) or 'never called'}{why}"
-
-
-def _world_words(worlds: Sequence[WorldRecord]) -> str:
-    """Results of worlds: the range of each score, and how many failed in what."""
-    names = sorted({name for world in worlds for name in world.scores})
-    values = {name: [world.scores[name] for world in worlds if name in world.scores] for name in names}
-    scores = [f"{name} from {min(found):.3g} to {max(found):.3g}" for name, found in values.items()]
-    failed = Counter(str(world.failed) for world in worlds if world.failed is not None)
-    failures = [f"{number} failed in {phase}" for phase, number in sorted(failed.items())]
-    return "; ".join([f"{len(worlds)} of training trajectories", *scores, *failures])
 
 
 def _outcomes(results: Iterable[ToolResult]) -> str:

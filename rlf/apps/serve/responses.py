@@ -254,7 +254,9 @@ def _join_items(items: Sequence[Json]) -> Iterator[Json]:
     for at, item in enumerate(items):
         kind = item.get("type", "message")
         if kind == "reasoning":
-            thought += _thought_in(item)
+            parts = item.get("content") or item.get("summary") or ()
+            texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+            thought += "".join(text for text in texts if isinstance(text, str))
             continue
         # What the model said in one turn comes as several items: thinking, words, calls. A prompt has one message for
         # them, since a template ends the turn after each message.
@@ -278,13 +280,6 @@ def _join_items(items: Sequence[Json]) -> Iterator[Json]:
         else:
             raise Refusal(400, f"input.{at}.type: got {kind!r:.40}; expected a message or a function's", key="input")
     yield from [turn] if turn else ()
-
-
-def _thought_in(item: Json) -> str:
-    """The text of an item of thinking; the template decides whether it stands in a later prompt."""
-    parts = item.get("content") or item.get("summary") or ()
-    texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _as_reasoning(thought: str) -> Json:

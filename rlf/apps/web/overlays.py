@@ -78,7 +78,10 @@ def read_overlay(reader: Reader, names: Sequence[str], metric: str, group: str) 
         ArmCurve(name, [steps[run.record.id] for run in of], [reader.evaluations(run.record.id) for run in of])
         for name, of in by_arm.items()
     ]
-    known = _metric_names(curves)
+    modes = {f"{_HELD_OUT}{one.mode}" for course in curves for run in course.evaluations for one in run}
+    of_steps = {name for course in curves for run in course.steps for step in run for name in step.metrics}
+    first = [*sorted(modes, reverse=True), *(name for name in ("success", *MAIN) if name in of_steps)]
+    known = (*first, *sorted(of_steps - set(first)))
     wanted = metric if metric in known else next(iter(known), "")
     whole = _charts_of([replace(course, max_points=_MAX_POINTS) for course in curves], {wanted})
     mattering = {name for name in known if name in MAIN or name == "success" or name.startswith(_HELD_OUT)}
@@ -94,14 +97,6 @@ def _arm_name(run: Run, plans: Mapping[str, PlanValues], keys: Sequence[str], gr
         return name if group == "name" else f"{group}={values.get(group)}"
     telling = " ".join(f"{key.rpartition('.')[2]}={values.get(key)}" for key in keys[:_MAX_KEYS])
     return " ".join(filter(None, (name, telling[:60], run.record.id[-4:])))
-
-
-def _metric_names(curves: Sequence[ArmCurve]) -> tuple[str, ...]:
-    """Those that matter first."""
-    modes = {f"{_HELD_OUT}{one.mode}" for course in curves for run in course.evaluations for one in run}
-    of_steps = {name for course in curves for run in course.steps for step in run for name in step.metrics}
-    first = [*sorted(modes, reverse=True), *(name for name in ("success", *MAIN) if name in of_steps)]
-    return (*first, *sorted(of_steps - set(first)))
 
 
 def _charts_of(curves: Sequence[ArmCurve], wanted: set[str]) -> list[Chart]:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from rlf.core.clocks import TimedStage
 from rlf.core.errors import RlfError
+from rlf.core.files import run_folder
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Evaluation, LoggedEvent, RunLine, TrainingStep, TrajectoryLine
 from rlf.reports.evaluations import EvaluationReport, is_evaluation, read_evaluations
 from rlf.reports.overview import Overview, chosen, make_overview, read_overviews
 from rlf.reports.report import Report, read_report
 from rlf.reports.sweep import SweepReport, is_sweep, read_sweep
+from rlf.runs.now import FILE, Now, PendingCalls
 from rlf.types.events import RunStatus
 
 
@@ -272,3 +278,20 @@ def page_overviews(
     page = found[begin : begin + limit]
     following = page[-1].run_id if begin + limit < len(found) else None
     return OverviewPage(tuple(page), len(found), len(every), following)
+
+
+def now_words(runs_folder: Path, run_id: str) -> str:
+    """The present work of a run as a sentence; empty if it does not report any."""
+    now = read_now(runs_folder, run_id)
+    return "" if now is None else now.words(time.time())
+
+
+def read_now(runs_folder: Path, run_id: str) -> Now | None:
+    """The present work of a run; None if it does not report any."""
+    try:
+        found = json.loads((run_folder(runs_folder, run_id) / FILE).read_text(encoding="utf-8"))
+        return Now(
+            tuple(TimedStage(**one) for one in found["stages"]), tuple(PendingCalls(**one) for one in found["waits"])
+        )
+    except (RlfError, OSError, ValueError, KeyError, TypeError):  # not there, or another rlf's
+        return None

@@ -169,20 +169,16 @@ async def play_elsewhere(
         environment = os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "4242"}
         async with supervised(command, stdout=asyncio.subprocess.DEVNULL, stderr=None, env=environment) as process:
             await process.wait()
-        return _read_answer(answered)
+        if not answered.exists():
+            raise ValueError("the process that played it again ended before")
+        found: list[Played] = pickle.loads(answered.read_bytes())
+        return found
 
 
 def _write_order(folder: Path, order: bytes) -> tuple[Path, Path]:
     (folder / "sitecustomize.py").write_text(Path(clock.__file__).read_text(encoding="utf-8"), encoding="utf-8")
     (folder / "asked").write_bytes(order)
     return folder / "asked", folder / "answered"
-
-
-def _read_answer(file: Path) -> list[Played]:
-    if not file.exists():
-        raise ValueError("the process that played it again ended before")
-    found: list[Played] = pickle.loads(file.read_bytes())
-    return found
 
 
 def _serve_scripts(asked: Path, answered: Path) -> None:

@@ -44,7 +44,10 @@ def calculator(expression: str) -> str:
         tree = ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as fault:
         raise ValueError(f"{expression!r} is not an arithmetic expression; write e.g. (12 + 30) * 4") from fault
-    return _format_number(_evaluate_node(tree.body, 0))
+    value = _evaluate_node(tree.body, 0)
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:.10g}"
+    return str(int(value))
 
 
 def _evaluate_node(node: ast.expr, depth: int) -> _Number:
@@ -83,10 +86,3 @@ def _bounded(value: _Number) -> _Number:
     if not math.isfinite(value) or abs(value) > _MAX_MAGNITUDE:
         raise ValueError(f"a number exceeds {_MAX_MAGNITUDE:.0e}")
     return value
-
-
-def _format_number(value: _Number) -> str:
-    """Integers in full; other numbers to ten significant digits."""
-    if isinstance(value, float) and not value.is_integer():
-        return f"{value:.10g}"
-    return str(int(value))

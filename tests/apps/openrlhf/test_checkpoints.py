@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from rlf.apps.keep.verification import damaged_checkpoints
 from rlf.apps.openrlhf.job import (
     Job,
     best_checkpoint,
@@ -22,7 +23,6 @@ from rlf.apps.openrlhf.job import (
     whole_checkpoints,
 )
 from rlf.lineage.records import Checkpoint
-from rlf.runs.restore import damaged_checkpoints
 
 SHARDS = ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt")
 

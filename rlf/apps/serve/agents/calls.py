@@ -205,7 +205,10 @@ class CallTree:
             if record.tokens:
                 record.fork(())
             at = 0
-            for call in _path(leaf):
+            found = [leaf]
+            while found[-1].parent is not None:
+                found.append(found[-1].parent)
+            for call in reversed(found):
                 record.observe(call.prompt[at:])
                 is_after_turn = at and turns and turns[-1].end == len(record.tokens) - (len(call.prompt) - at)
                 if is_after_turn:  # what stands between two turns of a row is what the first was answered with
@@ -239,14 +242,6 @@ class CallTree:
         if all(tools != call.tools for call in self.calls):
             return OTHER_TOOLS
         return SHORTENED if len(words) < len(self.calls[-1].messages) else EDITED
-
-
-def _path(leaf: Call) -> Iterator[Call]:
-    """The calls from the root to a leaf."""
-    found = [leaf]
-    while found[-1].parent is not None:
-        found.append(found[-1].parent)
-    return reversed(found)
 
 
 def _words(message: Message) -> _Words:

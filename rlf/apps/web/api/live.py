@@ -16,12 +16,12 @@ from typing import Annotated
 from fastapi import Header, Request
 from fastapi.responses import StreamingResponse
 
-from rlf.apps.web.run_views import Cursor, RunNews, changed_lines, parse_cursors, read_news
+from rlf.apps.web.run_views import Cursor, RunNews, changed_lines, now_words, parse_cursors, read_news, read_now
 from rlf.apps.web.site import Area, Site
 from rlf.core.errors import RlfError, RunError
 from rlf.core.plain_json import as_json
 from rlf.lineage.records import RunLine
-from rlf.runs.now import Now, now_words, read_now
+from rlf.runs.now import Now
 
 # SQLite has no notification: the page reads what is new this often.
 POLL_S = 0.5

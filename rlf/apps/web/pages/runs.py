@@ -22,6 +22,7 @@ from rlf.apps.web.run_views import (
     PINNED,
     OverviewPage,
     dead_words,
+    now_words,
     page_overviews,
     pick_spread,
     plain_tags,
@@ -39,7 +40,6 @@ from rlf.reports.sheets import decimal, percent
 from rlf.reports.summary import difference_words, rate_rows
 from rlf.reports.sweep import is_sweep, read_sweep
 from rlf.runs import compare as graph
-from rlf.runs.now import now_words
 
 router = APIRouter(include_in_schema=False)
 
