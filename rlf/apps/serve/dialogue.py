@@ -420,7 +420,7 @@ def _history_keys(messages: Messages, tools: Tools) -> tuple[str, str]:
         functions = [call["function"] for call in calls]
         parts.append((role, content.strip() if role == "assistant" else content, functions, *message.get("images", ())))
     words = _dump_sorted(parts) + dump_tools(tools)
-    return words + _dump_sorted(ids) if ids else words, words
+    return words + repr(ids) if ids else words, words
 
 
 _dump_sorted = json.JSONEncoder(sort_keys=True).encode
