@@ -21,7 +21,7 @@ def depot(log, *args, **keys):
     server = {"command": warm_python(*MCP), "args": [SERVER, str(log), *args], "start_timeout_s": 60}
     reset = {"tool": "load_scenario", "arguments": {"scenario": "{scenario}"}}
     made = {"kind": "mcp", "server": server, "reset": reset, "save": {"tool": "save_scenario"}, "after": "gold"}
-    return EnvSpec.model_validate(made | {"limits": {"step_s": 2}} | keys)
+    return EnvSpec.model_validate(made | {"limits": {"step_s": 30}} | keys)
 
 
 def tasks(number):
@@ -90,7 +90,9 @@ def test_a_trajectory_that_breaks_or_hangs_gives_up_its_process(tmp_path):
     task = tasks(1)[0]
     for action, words in ((ToolCall("fall_down", {}), "step"), (ToolCall("wait_long", {}), "step_s of 2 s")):
         log = tmp_path / action.name
-        (first, broken, after), number = play(depot(log), [(task, [MOVE]), (task, [action]), (task, [MOVE])])
+        (first, broken, after), number = play(
+            depot(log, limits={"step_s": 2}), [(task, [MOVE]), (task, [action]), (task, [MOVE])]
+        )
         assert words in broken.failure and after == first
         assert number == 3  # a world, the goal's, which the last has then, and an untouched one
 
