@@ -46,6 +46,11 @@ def _names(kind: str) -> list[str]:
     return [name for (name,) in _connection().execute(f'SELECT name FROM "{kind}" ORDER BY key')]
 
 
+def _kind_of(key: str) -> str | None:
+    row = _connection().execute("SELECT kind FROM things WHERE key = ?", (key,)).fetchone()
+    return None if row is None else str(row[0])
+
+
 def _normal(text: str) -> str:
     return " ".join(text.split()).strip("\"'.").casefold()
 
@@ -115,8 +120,7 @@ def _day(text: str) -> datetime.date:
 
 
 def _unknown(kind: str, name: str) -> Exception:
-    row = _connection().execute("SELECT kind FROM things WHERE key = ?", (_normal(name),)).fetchone()
-    other = None if row is None else str(row[0])
+    other = _kind_of(_normal(name))
     if other is not None:
         return WrongKind(f"{name!r} is a {other}; this function takes the name of a {kind}")
     close = difflib.get_close_matches(name, _names(kind), n=1)
