@@ -287,7 +287,7 @@ async def serve_app(app: web.Application, listener: socket.socket, tell: Callabl
             await runner.cleanup()
 
 
-def served_stdio() -> AbstractAsyncContextManager[Any]:
+def served_stdio() -> AbstractAsyncContextManager[tuple[Any, Any]]:
     """The two streams of an MCP server on stdin and stdout. What else prints while they are open goes to stderr."""
     from mcp.server.stdio import stdio_server
 

@@ -46,7 +46,8 @@ def load_saved(folder: Path) -> PreTrainedModel:
         from peft import PeftModel
 
         dtype = base.dtype
-        merged: PreTrainedModel = PeftModel.from_pretrained(base.float(), folder).merge_and_unload().to(dtype)
+        adapted = PeftModel.from_pretrained(base.float(), folder)  # type: ignore[no-untyped-call]
+        merged: PreTrainedModel = adapted.merge_and_unload().to(dtype)
         return merged
     except (OSError, ValueError, RuntimeError) as error:
         raise RunError(f"{folder}: the trained model does not load from {path!r}: {first_line(error)}") from error

@@ -124,7 +124,7 @@ class Pools:
             math.exp(math.lgamma(one + size) - math.lgamma(one) + math.lgamma(both) - math.lgamma(both + size))
             for one in (right, wrong)
         ]
-        return (1.0 - sum(alike)) * wrong / both
+        return float((1.0 - sum(alike)) * wrong / both)
 
     def _take(self, name: str, pool: State, number: int) -> tuple[list[Task], dict[str, Any]]:
         """The next tasks of a pool without those that are retired."""
