@@ -16,6 +16,7 @@ from rlf.rewards import RULES, TrajectoryFacts
 from rlf.types import Score, Scored, StepFinished
 
 from ..reports.synthetic import run_record
+from ..rewards.judges import judging
 
 Rlf = Callable[..., Result]
 ROOT = Path(__file__).parents[2]
@@ -188,6 +189,22 @@ def test_a_term_that_changes_its_mind_fails(rlf: Rlf, tmp_path: Path) -> None:
     result = rlf("rewards", "test", file)
     assert result.exit_code == 3
     assert "a second time it was" in one_line(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"), [({"status": 429}, "HTTP 429"), ("Sorry, no.", "no single JSON object"), ('{"score": 5}', None)]
+)
+def test_a_judge_of_whom_no_verdict_comes_is_untested(rlf: Rlf, tmp_path: Path, said: object, why: str | None) -> None:
+    with judging(said) as judge:
+        spec = {"kind": "judge", "name": "good", "endpoints": [judge.endpoint()]}
+        (tmp_path / "judge.yaml").write_text(json.dumps(spec))
+        result = rlf("rewards", "test", tmp_path / "judge.yaml", "--json")
+    trials = {trial["what"]: trial for trial in json.loads(result.stdout)["data"]}
+    if why is None:
+        assert result.exit_code == 0 and trials["short"]["value"] == pytest.approx(4 / 9)
+    else:
+        assert result.exit_code == 3 and trials.keys() == {"gold"}
+        assert "of 2 trajectories none had an answer" in trials["gold"]["reason"] and why in trials["gold"]["reason"]
 
 
 def test_every_fault_of_every_file_is_reported_at_once(rlf: Rlf, tmp_path: Path) -> None:

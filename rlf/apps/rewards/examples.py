@@ -25,6 +25,8 @@ _LONG_TURNS = [
     {"text": _LONG_ANSWER},
 ]
 """More turns, calls and words than a term usually meets: it must come to a value in time and stay within its range."""
+_UNASKED = ("empty", "malformed")
+"""What has no answer, so that no judge and no tool may be asked of it."""
 _UNREADABLE = {"text": "<tool_call>{", "failures": [FailureClass.UNTERMINATED]}
 
 
@@ -34,7 +36,7 @@ class Trial(Jsonable):
 
     term: str
     what: str
-    """`tests[0]` ..., `gold`, `empty`, `malformed` or `long`."""
+    """`tests[0]` ..., `gold`, `empty`, `malformed`, `short` or `long`."""
     expected: str
     """In words."""
     value: float | None
@@ -84,6 +86,10 @@ async def _try_term(
             once, again = [await function.score_all(trajectories, step=1) for _ in range(2)]
     except RlfError as error:  # a judge or a service that is not there leaves the other terms to be tried
         return [Trial(term.name, "gold", "", None, f"untested: {error}", (), is_missing=True)]
+    asked = [one.scores[0] for each, one in zip(wanted, once, strict=True) if each.what not in _UNASKED]
+    if all(score.state is ScoreState.UNANSWERED for score in asked):
+        why = f"untested: of {len(asked)} trajectories none had an answer: {asked[0].reason}"
+        return [Trial(term.name, "gold", "", None, why, (), is_missing=True)]
     tried_on = zip(wanted, once, again, strict=True)
     trials = [(each, _make_trial(tried, each, one, other)) for each, one, other in tried_on]
     kept = [trial for each, trial in trials if not (each.is_guess and trial.shortfalls)]
@@ -159,9 +165,11 @@ def _list_wanted(term: Term, row: TrajectoryFacts | None) -> Iterator[_Wanted]:
     if sample is not None and (base is None or _has_options_of(term, sample)):
         base = TrajectoryFacts.model_validate(sample.gold)
     task = _task_of(base or row or TrajectoryFacts())
-    for what, turns in (("empty", []), ("malformed", [_UNREADABLE])):
+    for what, turns in zip(_UNASKED, ([], [_UNREADABLE]), strict=True):
         facts = TrajectoryFacts.model_validate({**task, "turns": turns})
         yield _Wanted(what, facts, *_gains_nothing(term), unscorable=None)
+    if not term.best_is_known:  # of a judge: what it is asked must not be the long one alone, which may be too much
+        yield _Wanted("short", TrajectoryFacts.model_validate({**task, "answer": "A short answer."}), unscorable=None)
     facts = TrajectoryFacts.model_validate({**task, "answer": _LONG_ANSWER, "turns": _LONG_TURNS})
     yield _Wanted("long", facts, *_short_of_gold(term), unscorable=None)
 
