@@ -204,6 +204,3 @@ _MEASURED = re.compile(
 def hash_metrics(metrics: dict[str, float]) -> str:
     """sha256 of the metrics that a plan decides, to the last bit."""
     return hash_json({name: repr(value) for name, value in metrics.items() if not _MEASURED.match(name)})
-
-
-# Nodes that differ between two runs, spelt out: which package, which fact of the machine, which row of the data.

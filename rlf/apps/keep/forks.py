@@ -114,7 +114,7 @@ def reproduce(name: str, *, live: bool, runs_folder: Path, view: View, command: 
     """Runs a run's plan again as a new run, a child of the first.
 
     Args:
-        live: whether tools are called anew; else their recorded responses are played back.
+        live: whether tools are called again; else their recorded responses are played back.
 
     Raises:
         RlfError: the files that the plan names are not there, some trajectories were thinned, or the checkpoint that

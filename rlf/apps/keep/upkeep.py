@@ -99,7 +99,7 @@ class Thinning:
 def drop_unnamed_blobs(store: Store) -> Thinning:
     """Deletes incomplete imports and the contents that no row names any more.
 
-    The room goes back to the disk when nothing runs: to copy the file anew would keep a run's writer waiting for long.
+    The room goes back to the disk when nothing runs: to copy the file would keep a run's writer waiting for long.
     """
     with store.read() as connection:
         cut_off = cut_imports(store, connection)
