@@ -1,7 +1,7 @@
 """What a session costs: CPU of a call over the sampler's own, with many agents at once.
 
     python benchmarks/agents.py --num 256
-    python benchmarks/agents.py --steps 8 [--layers 18] [--sdk]
+    python benchmarks/agents.py --steps 3 [--layers 18] [--sdk]
     python benchmarks/agents.py --equal 14
 
 A service of its own process plays the trajectories, three calls each, with one tool result between two calls; the
@@ -9,12 +9,13 @@ policy is a script, which costs next to nothing. Prints the CPU of the process t
 process with aiohttp and with the `openai` SDK on httpx and on aiohttp, the CPU of a server that does no more than
 answer what the session would (HTTP alone), and the same script through rlf's own loop. Medians of three rounds.
 
-With `--steps`: the steps of `rlf run` on the built-in questions, by rlf's loop, by the guide's agent, on aiohttp or
-with `--sdk` on the `openai` SDK, which `callable` runs in rlf's process, and by the same as a service of its own
-process. Medians of their time, the shortest, and the CPU of a step in rlf's process. Then the floor: the loop's CPU and
-for each call of a step what it costs the same agent to ask a server that has its answers ready, that server included;
-what is above it is rlf's own. `--layers`: the model has so many, of which those after its own three do nothing at
-first: it answers as before, and a turn costs what it costs a larger model.
+With `--steps`: the steps of `rlf run` on the built-in questions, by rlf's loop; by the guide's agent in rlf's process,
+which asks its session without HTTP (`session`); by an agent in rlf's process over HTTP (`client`): the guide's with an
+aiohttp client for each trajectory, or with `--sdk` the guide's on the `openai` SDK; and by the same one as a service of
+its own process. Medians of a step's time, the shortest, and the CPU of a step in rlf's process. Then the least of two
+rounds beside the loop's, and of `client` the floor: the loop's CPU and for each call of a step what it costs the same
+agent to ask a server that has its answers ready, that server included. `--layers`: the model has so many, of which
+those after its own three do nothing at first: it answers as before, and a turn costs what it costs a larger model.
 
 With `--equal`: so many steps of `specs/search.yaml` under `schedule: invariant`, by rlf's loop and by `ask_by_sdk`, an
 agent of 30 lines on the `openai` SDK. Prints how many trajectories are equal, bit for bit, and how the losses differ.
@@ -110,7 +111,7 @@ def serve(port: int, source: str | None) -> None:
     async def run_guide(request: web.Request) -> web.Response:
         body = await request.json()
         task, session = (SimpleNamespace(**body[name]) for name in ("task", "session"))
-        return web.json_response({"answer": await guide["run"](task, session)})
+        return web.json_response({"answer": await agent(task, session)})
 
     async def spent(request: web.Request) -> web.Response:
         return web.json_response(time.process_time())
@@ -119,7 +120,7 @@ def serve(port: int, source: str | None) -> None:
     app.router.add_post("/aiohttp", run)
     app.router.add_post("/openai", run_sdk)
     app.router.add_post("/openai-aiohttp", run_sdk)
-    guide = {} if source is None else load(source)
+    agent = ask_by_client if source is None else load(Path(source).read_text(encoding="utf-8"))["run"]
     app.router.add_post("/guide", run_guide)
     app.router.add_get("/spent", spent)
     web.run_app(app, host="127.0.0.1", port=port, print=lambda *_: None)
@@ -184,16 +185,41 @@ async def ask_service(num: int, url: str, own: str) -> float:
 
 
 def load(source: str) -> dict:
-    """What a file defines."""
+    """What a text defines."""
     found: dict = {}
-    exec(Path(source).read_text(encoding="utf-8"), found)
+    exec(source, found)
     return found
 
 
-def play_alone(source: str, num: int) -> None:
-    """Prints the CPU of a call of an agent in a file, with that of the server that it asks; least of three rounds."""
-    agent = load(source)
-    agent["search"] = search  # the loop's time has the real one
+async def ask_by_client(task, session):
+    """The guide's agent over HTTP, by a client of aiohttp of its own."""
+    from aiohttp import ClientSession
+
+    async with ClientSession(headers={"Authorization": f"Bearer {session.key}"}) as client:
+
+        async def chat(**asked) -> dict:
+            async with client.post(f"{session.url}/chat/completions", json={"model": "policy", **asked}) as response:
+                response.raise_for_status()
+                return await response.json()
+
+        return await guides_agent()["run"](task, SimpleNamespace(chat=chat))
+
+
+@cache
+def guides_agent() -> dict:
+    """What the guide's agent defines."""
+    return load(next(block["text"] for block in guides_files() if block["name"] == "my_agent.py"))
+
+
+def play_alone(source: str | None, num: int) -> None:
+    """Prints the CPU of a call over HTTP, with that of the server that is asked; least of three rounds.
+
+    Args:
+        source: the file of an agent; None: `ask_by_client`.
+    """
+    defined = guides_agent() if source is None else load(Path(source).read_text(encoding="utf-8"))
+    defined["search"] = search  # the loop's time has the real one
+    run = ask_by_client if source is None else defined["run"]
 
     async def rounds() -> list[float]:
         spent = []
@@ -202,7 +228,7 @@ def play_alone(source: str, num: int) -> None:
             session = SimpleNamespace(url=url, key="k")
             for _ in range(4):  # the first imports and connects
                 started = time.process_time()
-                answers = await asyncio.gather(*(agent["run"](task, session) for _ in range(num)))
+                answers = await asyncio.gather(*(run(task, session) for _ in range(num)))
                 spent.append(time.process_time() - started)
                 assert set(answers) == {"Paris"}
         return spent[1:]
@@ -259,6 +285,11 @@ async def measure(num: int, port: int, rounds: int) -> None:
 
 BLOCK = re.compile(r"^```\w+ (?P<name>\S+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 GUIDE = Path(__file__).parents[1] / "docs/guides/agents.md"
+
+
+def guides_files():
+    """The files that the guide shows."""
+    return BLOCK.finditer(GUIDE.read_text(encoding="utf-8"))
 
 
 def deepen(folder: Path, num_layers: int) -> str:
@@ -354,21 +385,20 @@ def compare_tokens(steps: int) -> None:
 
 
 def compare_steps(steps: int, num_layers: int | None, port: int, *, is_sdk: bool) -> None:
-    """Runs the guide's spec by the loop, by its agent, and by the same as a service."""
+    """Runs the guide's spec by the loop, and by agents that reach the policy by each of the ways there are."""
     with tempfile.TemporaryDirectory() as folder:
         model = [] if num_layers is None else [f"model.path={deepen(Path(folder, 'deep'), num_layers)}"]
-        for block in BLOCK.finditer(GUIDE.read_text(encoding="utf-8")):
+        for block in guides_files():
             Path(folder, block["name"]).write_text(block["text"], encoding="utf-8")
         tool = GUIDE.parents[2] / "tool_specs/search.yaml"
         loop = ["rollout.agent=null", f"tools=[{tool}]", "rollout.max_turns=4"]
 
-        file = "openai_agent.py" if is_sdk else "my_agent.py"
-        ways = {"loop": loop, "agent": [f"rollout.agent.callable={file}:run"]}
+        file = ["--file", "openai_agent.py"] if is_sdk else []
+        client = "openai_agent.py:run" if is_sdk else f"{MYSELF[1]}:ask_by_client"
+        ways = {"loop": loop, "session": [], "client": [f"rollout.agent.callable={client}"]}
         ways["service"] = ["rollout.agent.callable=null", f"+rollout.agent.url=http://127.0.0.1:{port}/guide"]
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-        service = subprocess.Popen(
-            [*MYSELF, "--serve", str(port), "--file", file], cwd=folder, stderr=subprocess.DEVNULL
-        )
+        service = subprocess.Popen([*MYSELF, "--serve", str(port), *file], cwd=folder, stderr=subprocess.DEVNULL)
         for name in [*ways, *ways]:
             command = [sys.executable, "-c", PROGRAM, "run", "agent.yaml", f"train.steps={steps}", "eval=null"]
             subprocess.run([*command, "~data.eval", *model, *ways[name]], cwd=folder, check=True, capture_output=True)
@@ -382,14 +412,17 @@ def compare_steps(steps: int, num_layers: int | None, port: int, *, is_sdk: bool
             found[name].append((least_s, cpu_s))
         service.terminate()
         service.wait()
-        alone = subprocess.run([*MYSELF, "--alone", file, "--num", "128"], cwd=folder, check=True, capture_output=True)
+        command = [*MYSELF, "--alone", *file, "--num", "128"]
+        alone = subprocess.run(command, cwd=folder, check=True, capture_output=True)
         each_s = float(alone.stdout)
         least = {name: [min(values) for values in zip(*rounds, strict=True)] for name, rounds in found.items()}
-        (loop_wall_s, loop_s), (_, agent_s) = least["loop"], least["agent"]
-        floor_s = loop_s + num_calls * each_s
-        print(f"agent / loop {agent_s / loop_s:.2f}; floor {floor_s / loop_s:.2f}: {num_calls:.0f} calls of", end=" ")
-        print(f"{each_s * 1000:.2f} ms by client and HTTP alone; rlf's own {(agent_s - floor_s) / loop_s:.2f}")
-        print(f"service / loop, shortest steps {least['service'][0] / loop_wall_s:.2f}")
+        (loop_wall_s, loop_s), (_, session_s), (_, client_s) = (least[name] for name in ("loop", "session", "client"))
+        own_s, floor_s = (session_s - loop_s) / num_calls, loop_s + num_calls * each_s
+        print(f"session / loop {session_s / loop_s:.2f}: without HTTP, {own_s * 1000:.2f} ms more for a call")
+        print(f"client / loop {client_s / loop_s:.2f}; floor {floor_s / loop_s:.2f}: {num_calls:.0f} calls of", end=" ")
+        print(f"{each_s * 1000:.2f} ms by client and HTTP alone; rlf's own {(client_s - floor_s) / loop_s:.2f}")
+        print(f"service / loop, CPU of rlf's process {least['service'][1] / loop_s:.2f}, shortest steps", end=" ")
+        print(f"{least['service'][0] / loop_wall_s:.2f}")
 
 
 def main() -> None:
@@ -403,13 +436,13 @@ def main() -> None:
     parser.add_argument("--equal", type=int)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--file", help=argparse.SUPPRESS)
-    parser.add_argument("--alone", help=argparse.SUPPRESS)
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         serve(arguments.serve, arguments.file)
         return
     if arguments.alone:
-        play_alone(arguments.alone, arguments.num)
+        play_alone(arguments.file, arguments.num)
         return
     if arguments.equal:
         compare_tokens(arguments.equal)

@@ -17,7 +17,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from pydantic import Field
 
 from rlf.apps.serve import ServeSettings
-from rlf.apps.serve.agent import ServedAgent
+from rlf.apps.serve.agent import Json, ServedAgent
 from rlf.apps.serve.anthropic import CountRequest, Messages
 from rlf.apps.serve.dialect import Dialect
 from rlf.apps.serve.dialogue import Dialogue, check_messages
@@ -56,6 +56,7 @@ _MAX_KEY = 80
 """Characters of a client's key that are logged and counted by."""
 _CUT_OFF = 499
 """The status that a request is counted with whose client went away."""
+TOO_LARGE = "the body is larger than this server takes"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -193,27 +194,32 @@ class Server(ABC):
 
     async def _answer_count(self, request: web.Request) -> web.Response:
         async with _Deadline(self._settings.request_s):
-            asked = read_request(CountRequest, body_object(await request.read()), note=self._note_ignored)
+            asked = read_request(CountRequest, body_object(await request.read()), note=self.note_ignored)
             model = self.find_model(request)
             return web.json_response({"input_tokens": await model.count_prompt(asked.as_chat())})
 
-    def _note_ignored(self, key: str) -> None:
+    def note_ignored(self, key: str) -> None:
         if self._metrics.count_ignored(key[:_MAX_KEY]):
             logger.warning("the key %r of a request is not known and has no effect; reported once", key[:_MAX_KEY])
 
     def _make_handler(self, dialect: type[Dialect]) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             body = await request.read()  # which arrives in time: the guard sees to it
-            asked = dialect.read(body_object(body), strict=self._settings.strict, note=self._note_ignored)
+            asked = dialect.read(body_object(body), strict=self._settings.strict, note=self.note_ignored)
             model = self.find_model(request, body)
             with model.gate.enter(asked.num_answers):
+                if not asked.stream:
+                    return web.json_response(await self.answer_whole(asked, model))
                 async with _Deadline(self._settings.request_s):
-                    answers = Answers(model.gate, await asked.prepare(model), live=asked.stream)
-                    if not asked.stream:
-                        return web.json_response(asked.whole(await answers.whole()))
+                    answers = Answers(model.gate, await asked.prepare(model), live=True)
                 return await self._stream_answers(request, asked, answers)
 
         return answer
+
+    async def answer_whole(self, asked: Dialect, model: ServedModel) -> Json:
+        """The answer to a request that has its places. Raises Refusal."""
+        async with _Deadline(self._settings.request_s):
+            return asked.whole(await Answers(model.gate, await asked.prepare(model), live=False).whole())
 
     async def _stream_answers(self, request: web.Request, asked: Dialect, answers: Answers) -> web.StreamResponse:
         """Sends chunks as they come. When the client goes away, writing fails or this task is cancelled."""
@@ -298,7 +304,7 @@ class ModelServer(Server):
 _WORDS = {
     404: "there is nothing at this path",
     405: "this path takes another method",
-    413: "the body is larger than this server takes",
+    413: TOO_LARGE,
 }
 
 

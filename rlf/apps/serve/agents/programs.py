@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -66,6 +66,15 @@ class AgentSession:
     url: str
     """For clients of OpenAI; `/v1` included."""
     key: str = field(repr=False)
+    _ask: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]] = field(repr=False)
+
+    async def chat(self, **body: Any) -> dict[str, Any]:
+        """What `POST {url}/chat/completions` answers to a body, in rlf's own process: without HTTP.
+
+        Raises:
+            Refusal: it is not answered; its `status` and `code` are those of the answer over HTTP.
+        """
+        return await self._ask(body)
 
     @property
     def described(self) -> dict[str, str]:

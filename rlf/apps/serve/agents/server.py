@@ -7,21 +7,25 @@ import hashlib
 import logging
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from aiohttp import web
+from pydantic_core import to_json
 
 from rlf.apps.serve import ServeSettings
+from rlf.apps.serve.agent import Json
 from rlf.apps.serve.agents.forward import ForwardedSession, setting_of
 from rlf.apps.serve.agents.programs import AgentFault, AgentResult, AgentSession, AgentTask, open_program
 from rlf.apps.serve.agents.session import RequestAttempt, Session
 from rlf.apps.serve.agents.tools import BAD_PARAMS, as_spoken, read_rpc_call, show_result
-from rlf.apps.serve.app import Handler, Server, answering
+from rlf.apps.serve.app import TOO_LARGE, Handler, Server, answering
 from rlf.apps.serve.dialogue import Dialogue
 from rlf.apps.serve.model import ServedModel
+from rlf.apps.serve.openai import Chat
 from rlf.apps.serve.requests import Refusal, body_object
 from rlf.core.errors import CheckError
 from rlf.core.servers import listening
@@ -128,7 +132,7 @@ class AgentServer:
         session = Session(*own, overrides=overrides) if asks is None else ForwardedSession(*own, asks=asks)
         name = hashlib.blake2b(rollout.id.encode(), digest_size=8).hexdigest() + secrets.token_hex(4)
         self._server.sessions[name] = session
-        return session, AgentSession(f"{self._root}/s/{name}/v1", key)
+        return session, AgentSession(f"{self._root}/s/{name}/v1", key, partial(self._server.chat, name))
 
     async def run(self, task: AgentTask, address: AgentSession, session: Session) -> AgentResult:
         """Runs the program until it is over, its time is, or the trajectory is. Raises AgentFault."""
@@ -166,6 +170,7 @@ class SessionServer(Server):
         super().__init__(tokenizer, settings)
         self.sessions: dict[str, Session] = {}
         self._ended: dict[str, str] = {}
+        self._loop = asyncio.get_running_loop()
 
     def forget(self, url: str) -> None:
         """Keeps no more of a session than its key."""
@@ -191,6 +196,43 @@ class SessionServer(Server):
             attempt = session.attempt(request.path, body, is_retry=request.headers.get(_RETRY, "0") != "0")
             request[_ATTEMPT] = attempt
         return session.model(self._settings, self._metrics, attempt)
+
+    async def chat(self, name: str, body: Mapping[str, Any]) -> Json:
+        """Answers a request of a session's own agent in this process, as one over HTTP. Raises Refusal."""
+        try:
+            return await self._chat(name, body)
+        except Refusal:
+            await asyncio.sleep(0)  # an agent that asks for ever lets others run, and its deadline come
+            raise
+
+    async def _chat(self, name: str, body: Mapping[str, Any]) -> Json:
+        if asyncio.get_running_loop() is not self._loop:
+            words = "chat is awaited in another event loop than the agent's `run`; ask `session.url` from there"
+            raise Refusal(400, words)
+        try:
+            # Bytes and back take microseconds: what is kept is JSON alone, and nothing of it the agent's to change.
+            data = to_json({"model": self._settings.name, **body})
+        except ValueError as error:
+            raise Refusal(400, f"the body cannot be written as JSON: {error}") from error
+        if len(data) > self._settings.max_body_bytes:
+            raise Refusal(413, TOO_LARGE)
+        session = self._find_session(name)
+        asked = Chat.read(body_object(data), strict=False, note=self.note_ignored)
+        if asked.stream:
+            raise Refusal(400, "stream: in rlf's own process an answer is whole. Leave the key out.", key="stream")
+        attempt = session.attempt("chat", data, is_retry=False)
+        model = session.model(self._settings, self._metrics, attempt)
+        try:
+            with model.gate.enter(asked.num_answers):
+                return await self.answer_whole(asked, model)
+        except asyncio.CancelledError:
+            attempt.is_lost = True
+            raise
+        except Refusal:
+            raise
+        except Exception as defect:
+            logger.exception("a defect of rlf, met by a call of trajectory %s", session.rollout.id)
+            raise Refusal(500, "the server failed; its log has the cause") from defect
 
     def app(self) -> web.Application:
         """The application."""

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from rlf.apps.serve.agents.programs import AgentSession, AgentTask
+from rlf.apps.serve.openai import Chat
+from rlf.apps.serve.requests import Refusal
 
 Json = dict[str, Any]
 
@@ -43,6 +45,16 @@ async def ask(
         found: Json = await response.json()
         seen.append((response.status, found))
         return found
+
+
+async def ask_without_http(session: AgentSession, messages: list[Any], **extra: Any) -> Json:
+    body = {"messages": messages, "tools": TOOLS, **extra}
+    try:
+        status, found = 200, await session.chat(**{k: v for k, v in body.items() if v is not None})
+    except Refusal as refused:
+        status, found = refused.status, Chat.error(refused)
+    seen.append((status, found))
+    return found
 
 
 def message_of(answer: Json, at: int = 0) -> Json:

@@ -26,6 +26,8 @@ from rlf.apps.demos.origins import candidate_of
 from rlf.apps.judges.prompts import transcript
 from rlf.apps.serve.agents import AgentServer, calls, programs
 from rlf.apps.serve.agents.programs import AgentSession
+from rlf.apps.serve.openai import Chat
+from rlf.apps.serve.requests import Refusal
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import open_format
@@ -186,6 +188,155 @@ def test_a_call_is_linked_to_the_one_that_it_continues(
     assert sorted(links(trajectory)) == sorted(wanted)
     assert trajectory.stop is StopReason.ANSWERED, trajectory.error
     assert len(policy.requests) == len(script)
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "overrides"),
+    [
+        ("plain", [CALL, CALL, ANSWER], True),
+        ("serializes_again", [CALL, ANSWER], True),
+        ("renames_calls", [CALL, CALL, ANSWER], True),
+        ("names_all_calls_alike", [TWO_CALLS, CALL, ANSWER], True),
+        ("sends_half_of_a_call", [CALL, ANSWER], True),
+        ("sends_half_of_a_character", [CALL, ANSWER], True),
+        ("names_tools_in_its_script", [CALL.replace("search", "検索"), ANSWER], True),
+        ("answers_a_call_twice", [CALL, ANSWER], True),
+        ("speaks_in_parts", [ANSWER, ANSWER], True),
+        ("moves_its_system_message", [CALL, ANSWER], True),
+        ("samples_twice", [CALL, CALL, ANSWER], True),
+        ("samples_four", [CALL, CALL, CALL, CALL, ANSWER], True),
+        ("branches", [CALL, ANSWER, ANSWER], True),
+        ("compacts", [CALL, CALL, ANSWER], True),
+        ("edits_history", [CALL, ANSWER], True),
+        ("has_a_sub_agent", [CALL, ANSWER, ANSWER], True),
+        ("is_two_agents", [CALL, CALL, ANSWER, ANSWER], True),
+        ("edits_its_tools", [CALL, ANSWER], True),
+        ("fans_out", [ANSWER] * 8, True),
+        ("cancels_a_fan_out", [ANSWER] * 8, True),
+        ("wants_no_chance", [ANSWER], True),
+        ("wants_no_chance", [ANSWER], False),
+        ("asks_in_its_own_words", [CALL, ANSWER, ANSWER], True),
+        ("drops_thinking", [f"<think>\nParis?\n</think>\n\n{CALL}", ANSWER], True),
+        ("forges_a_turn", [CALL, ANSWER], True),
+        ("answers_one_of_two_calls", [TWO_CALLS, ANSWER], True),
+        ("answers_calls_backwards", [TWO_CALLS, ANSWER], True),
+        ("continues_a_cut_answer", [ANSWER, ANSWER], True),
+        ("calls_after_its_end", [ANSWER, ANSWER], True),
+        ("dies", [ANSWER], True),
+        ("hangs", [ANSWER], True),
+    ],
+)
+def test_a_call_without_http_is_the_call_that_it_is_over_http(
+    name: str, script: list[str], overrides: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: dict[str, Any] = {"timeout_s": 1.0 if name == "hangs" else 60.0, "max_calls": 8}
+    monkeypatch.setattr(adversaries, "gate", SimpleNamespace(set=int))
+    over_http, _ = play(name, script, overrides=overrides, **limits)
+    answered = [(status, _as_known(found)) for status, found in adversaries.seen]
+    monkeypatch.setattr(adversaries, "ask", adversaries.ask_without_http)
+    trajectory, policy = play(name, script, overrides=overrides, **limits)
+    check_exact(trajectory, policy)
+    assert _untimed(trajectory) == _untimed(over_http)
+    assert [(status, _as_known(found)) for status, found in adversaries.seen] == answered
+
+
+def _untimed(trajectory: Trajectory) -> Trajectory:
+    turns = tuple(replace(turn, sample_s=0.0) for turn in trajectory.turns)
+    return replace(trajectory, turns=turns, duration_s=0.0)
+
+
+def _as_known(answer: Any) -> Any:
+    """An answer without what is drawn for it: its id, and when it was made."""
+    return {key: value for key, value in answer.items() if key not in ("id", "created")}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"messages": [{"role": "user", "content": "half \ud83d"}]}, "cannot be written as JSON"),
+        ({"messages": [object()]}, "cannot be written as JSON"),
+        ({"messages": [], "tools": []}, "messages: Tuple should have at least 1 item"),
+        ({"messages": [{"role": "user", "content": "x" * (33 << 20)}]}, "larger than this server takes"),
+        ({"messages": [{"role": "user", "content": "Which town?"}], "stream": True}, "an answer is whole"),
+        ({"messages": [{"role": "user", "content": "Which town?"}], "model": "gpt"}, "does not exist"),
+    ],
+)
+def test_what_is_asked_wrongly_without_http_is_refused_and_costs_nothing(
+    body: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def asks(task: Any, session: AgentSession) -> str:
+        with pytest.raises(Refusal, match=words):
+            await session.chat(**body)
+        return str(adversaries.message_of(await session.chat(messages=task.messages))["content"])
+
+    monkeypatch.setattr(adversaries, "plain", asks)
+    trajectory, policy = play("plain", [ANSWER])
+    check_exact(trajectory, policy)
+    assert (trajectory.answer, len(policy.requests)) == ("Paris", 1), trajectory.error
+
+
+def test_what_an_agent_changes_after_it_asked_without_http_changes_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def changes(task: Any, session: AgentSession) -> str:
+        tools, messages = [adversaries.tool("search")], [*task.messages]
+        message = adversaries.message_of(await session.chat(messages=messages, tools=tools))
+        kept = json.loads(json.dumps(message))
+        message["tool_calls"][0]["function"]["arguments"] = "{}"
+        messages[0]["content"] = "Which river?"
+        tools[0]["function"]["parameters"]["properties"].clear()
+        asked = [{"role": "user", "content": "Which town?"}, kept, *adversaries.results(kept)]
+        answer = await session.chat(messages=asked, tools=adversaries.TOOLS)
+        return str(adversaries.message_of(answer)["content"])
+
+    monkeypatch.setattr(adversaries, "plain", changes)
+    trajectory, policy = play("plain")
+    check_exact(trajectory, policy)
+    assert (links(trajectory), trajectory.answer) == (["first", ""], "Paris"), trajectory.error
+
+
+def test_an_agent_that_asks_without_http_for_ever_ends_with_its_trajectory(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def asks(task: Any, session: AgentSession) -> str:
+        while True:
+            await adversaries.ask_without_http(session, [*task.messages])
+
+    async def asks_wrongly(task: Any, session: AgentSession) -> str:
+        await adversaries.ask_without_http(session, [*task.messages])
+        while True:
+            await adversaries.ask_without_http(session, [])
+
+    monkeypatch.setattr(adversaries, "plain", asks)
+    trajectory, policy = play("plain", [ANSWER] * 9, max_calls=5)
+    check_exact(trajectory, policy)
+    assert (trajectory.stop, len(trajectory.turns)) == (StopReason.MAX_TURNS, 5)
+    monkeypatch.setattr(adversaries, "plain", asks_wrongly)
+    trajectory, policy = play("plain", [ANSWER], timeout_s=1.0)
+    check_exact(trajectory, policy)
+    assert (trajectory.error or "").startswith("agent: timeout: ")
+
+
+def test_another_event_loop_is_sent_to_the_sessions_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def leaves(task: Any, session: AgentSession) -> str:
+        with pytest.raises(Refusal, match=r"another event loop .*; ask `session\.url` from there"):
+            await asyncio.to_thread(lambda: asyncio.run(session.chat(messages=task.messages)))
+        return str(adversaries.message_of(await session.chat(messages=task.messages))["content"])
+
+    monkeypatch.setattr(adversaries, "plain", leaves)
+    trajectory, policy = play("plain", [ANSWER])
+    check_exact(trajectory, policy)
+    assert trajectory.answer == "Paris", trajectory.error
+
+
+def test_a_defect_met_without_http_is_logged_and_named_as_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaks(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Chat, "whole", breaks)
+    monkeypatch.setattr(adversaries, "ask", lambda session, messages: session.chat(messages=messages))
+    trajectory, policy = play("plain", [ANSWER])
+    check_exact(trajectory, policy)
+    assert trajectory.error == "agent: exit: Refusal: the server failed; its log has the cause"
+    assert [record.message for record in caplog.records] == ["a defect of rlf, met by a call of trajectory r0"]
 
 
 @pytest.mark.parametrize(
@@ -421,7 +572,7 @@ def test_a_key_opens_nothing_in_another_run(monkeypatch: pytest.MonkeyPatch) -> 
         await both.wait()
         other = next(one for one in met if one is not session)
         for url in (other.url, other.url.rsplit("/", 2)[0] + f"/{session.url.rsplit('/', 2)[1]}/v1"):
-            await adversaries.ask(AgentSession(url, session.key), [*task.messages])
+            await adversaries.ask(replace(session, url=url), [*task.messages])
         return str(adversaries.message_of(await adversaries.ask(session, [*task.messages]))["content"])
 
     async def main() -> list[Trajectory]:
@@ -551,10 +702,8 @@ def play_command(command: Sequence[str] | str, task: Task = TASK, **agent: Any) 
 @pytest.mark.parametrize(("size", "error"), [(1 << 20, None), (5 << 20, "agent: flood")])
 def test_a_services_answer_is_read_whole_up_to_its_limit(size: int, error: str | None) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
-        session = (await request.json())["session"]
-        await adversaries.ask(
-            AgentSession(session["url"], session["key"]), [{"role": "user", "content": "Which town?"}]
-        )
+        session: Any = SimpleNamespace(**(await request.json())["session"])
+        await adversaries.ask(session, [{"role": "user", "content": "Which town?"}])
         response = web.StreamResponse()
         await response.prepare(request)
         body = json.dumps({"answer": "a" * size}).encode()
