@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from rlf.apps.keep.python import export
     from rlf.apps.rewards.python import score, try_rewards
     from rlf.apps.serve.python import serve
+    from rlf.apps.sweep.python import sweep
     from rlf.apps.tools.python import try_tools
     from rlf.core.errors import RlfError, RunError, SpecError
-    from rlf.python.runs import Rows, Run, compare, list_runs, load_run, resume, run, sweep
+    from rlf.python.runs import Rows, Run, compare, list_runs, load_run, resume, run
     from rlf.python.specs import Check, check, plan_run
     from rlf.python.tools import Tool, load_tools
     from rlf.types.score import Scored
@@ -26,12 +27,13 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "python.specs": ("Check", "check", "plan_run"),
-    "python.runs": ("Rows", "Run", "compare", "list_runs", "load_run", "resume", "run", "sweep"),
+    "python.runs": ("Rows", "Run", "compare", "list_runs", "load_run", "resume", "run"),
     "python.tools": ("Tool", "load_tools"),
     "apps.evaluate.python": ("evaluate",),
     "apps.formats.python": ("parse", "render"),
     "apps.rewards.python": ("score", "try_rewards"),
     "apps.serve.python": ("serve",),
+    "apps.sweep.python": ("sweep",),
     "apps.keep.python": ("export",),
     "apps.tools.python": ("try_tools",),
     "core.errors": ("RlfError", "RunError", "SpecError"),

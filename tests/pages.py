@@ -56,7 +56,7 @@ MISSING = {
     "fill in NAME": "of a real model",
     "fill in URL": "of a real model",
     "fill in RUN": "seeds of an arm; tests/reports compares some",
-    "fill in SWEEP": "tests/runs/test_sweep.py",
+    "fill in SWEEP": "tests/apps/sweep/test_sweep.py",
 }
 """What no test runs, and why, by what the pages say. `test_what_is_not_run_has_a_reason` holds it against them."""
 REHEARSALS = ("needs a network the first time", "needs the line above")

@@ -124,10 +124,15 @@ def test_a_spec_is_checked_and_trained_without_any_app_and_within_its_budget_of_
     away = (copy / "rlf" / "apps").rename(copy / "apps")
     try:
         checked = _run(copy, "-m", "rlf", "check", spec)
+        swept = _run(copy, "-m", "rlf", "run", spec, "-m", "seed=0,1", "--runs", runs)
+        unswept = _run(copy, "-m", "rlf", "check", spec, "seed=0,1")
         trained = _run(copy, "-c", _COUNTED, "run", spec, "train.steps=1", "eval.limit=2", "--runs", runs)
     finally:
         away.rename(copy / "rlf" / "apps")
     assert "ok: search" in checked.stdout, checked.stderr
+    lacking = "-m: this installation of rlf lacks the part that does it, rlf.apps.sweep."
+    assert (swept.stderr.strip(), swept.returncode) == (lacking, 2)
+    assert "seed: got" in unswept.stderr and "Traceback" not in unswept.stderr
     assert trained.returncode == 0, trained.stderr
     num_modules, num_lines = map(int, trained.stdout.splitlines()[-1].split())
     assert num_modules <= 205

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.sweep.axes import members_of
 from rlf.cli.arguments import split_arguments
 from rlf.plan import compile as compile_plan
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import load_spec
-from rlf.spec.axes import members_of
 from rlf.spec.inputs import look
 from rlf.spec.reader import forget_env_files
 

@@ -8,12 +8,13 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from rlf.cli.commands import is_present, load_function
 from rlf.cli.completion import complete_run, complete_spec, complete_tool_file
-from rlf.core.errors import RlfError
+from rlf.core.errors import RlfError, SpecError
 
 SpecArguments = Annotated[
     list[str],
@@ -138,3 +139,22 @@ def _refuse_spaces(arguments: Sequence[str]) -> None:
             continue
         meant = shlex.quote(f"{key}={value or 'VALUE'}")
         raise RlfError(f"an override has no spaces around `=`. Write {meant}.")
+
+
+# What apps bring to commands of the core.
+
+
+def load_part(home: str, needed_by: object) -> Any:
+    """A function that an app brings to a command of the core. Raises RlfError where this installation lacks it."""
+    if not is_present(home):
+        raise RlfError(
+            f"{needed_by}: this installation of rlf lacks the part that does it, rlf.{home.rpartition('.')[0]}."
+        )
+    return load_function(home)
+
+
+def suggest_sweep(error: SpecError, overrides: Sequence[str]) -> SpecError:
+    """The same faults, with `-m` named where a value has commas, as a sweep's has; as they are where no app sweeps."""
+    home = "apps.sweep.axes:suggest_sweep"
+    found: SpecError = load_function(home)(error, overrides) if is_present(home) else error
+    return found

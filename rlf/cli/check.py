@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rlf.cli.arguments import AsJson, SpecArguments, split_arguments
+from rlf.cli.arguments import AsJson, SpecArguments, load_part, split_arguments, suggest_sweep
 from rlf.cli.envelope import NoImport, announced, print_envelope, print_result
 from rlf.core.errors import RlfError, SpecError
 
@@ -36,15 +36,18 @@ def check_command(
     on stderr before it runs. Warnings go to stderr too and are no failure.
     """
     from rlf.python.specs import Check, CheckedMember
-    from rlf.runs.plans import check_members, suggest_sweep
-    from rlf.spec.axes import members_of
+    from rlf.runs.plans import check_spec
 
     files, overrides = split_arguments(arguments)
     many = multirun or sweep is not None
-    fixed, members = members_of(overrides, sweep, commas=multirun) if many else (overrides, [()])
+    word, axes = "-m" if multirun else "--sweep", "apps.sweep.axes"
+    members = load_part(f"{axes}:members_of", word)(overrides, sweep, commas=multirun) if many else ()
     try:
         with announced(no_import=no_import):
-            checked = check_members(files, fixed, members)
+            if many:
+                checked = load_part(f"{axes}:check_members", word)(files, *members)
+            else:
+                checked = [((), check_spec(files, overrides))]
     except SpecError as raised:
         error = raised if many else suggest_sweep(raised, overrides)
         if as_json:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rlf.cli.arguments import AsJson, split_arguments
-from rlf.cli.commands import is_present, load_function
+from rlf.cli.arguments import AsJson, load_part, split_arguments
 from rlf.cli.completion import complete_spec
-from rlf.core.errors import RlfError
 
 _PROOF_OF_A_SPEC, _PROOF_OF_A_FOLDER = "apps.worlds.command:prove_spec_world", "apps.build.command:prove_built_world"
 WorldArguments = Annotated[
@@ -40,7 +36,7 @@ def show_env(
     from rlf.runs.worlds import is_spec
 
     files, overrides = split_arguments(arguments)
-    _load(files[0], _OF_A_SPEC if is_spec(files[0]) else _OF_A_FOLDER)(files, overrides, task, as_json)
+    load_part(_OF_A_SPEC if is_spec(files[0]) else _OF_A_FOLDER, files[0])(files, overrides, task, as_json)
 
 
 def prove_env(
@@ -66,14 +62,6 @@ def prove_env(
 
     files, overrides = split_arguments(arguments)
     if is_spec(files[0]):
-        _load(files[0], _PROOF_OF_A_SPEC)(files, overrides, num_tasks, tolerance, limit_s, as_json)
+        load_part(_PROOF_OF_A_SPEC, files[0])(files, overrides, num_tasks, tolerance, limit_s, as_json)
     else:
-        _load(files[0], _PROOF_OF_A_FOLDER)(files[0], as_json)
-
-
-def _load(file: Path, home: str) -> Callable[..., None]:
-    """The function of an app. Raises RlfError where this installation lacks it."""
-    if not is_present(home):
-        raise RlfError(f"{file}: this installation of rlf lacks the part that does it, rlf.{home.rpartition('.')[0]}.")
-    function: Callable[..., None] = load_function(home)
-    return function
+        load_part(_PROOF_OF_A_FOLDER, files[0])(files[0], as_json)

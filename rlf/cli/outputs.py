@@ -126,8 +126,8 @@ _OF_EVALUATION = {
     **{name: _OF_RUN[name] for name in ("evaluation", "interrupted", "notice", "finished")},
 }
 _EVENTS: dict[str, dict[str, str]] = {
-    "run": {**_OF_RUN, "member": "runs.sweeps.Member"},
-    "resume": {**_OF_RUN, "member": "runs.sweeps.Member"},
+    "run": {**_OF_RUN, "member": "apps.sweep.sweep.Member"},
+    "resume": {**_OF_RUN, "member": "apps.sweep.sweep.Member"},
     "rehearse": {**_OF_RUN, "stage": "apps.rehearse.rehearsals.RehearsalStage"},
     "eval": _OF_EVALUATION,
     "forecast": _OF_EVALUATION,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -12,8 +13,9 @@ from rlf.cli.arguments import (
     AsJson,
     RunName,
     RunsFolder,
+    load_part,
 )
-from rlf.cli.run import AtOnce, watch, watch_sweep
+from rlf.cli.run import AtOnce, watch
 from rlf.core.errors import RlfError
 
 
@@ -64,18 +66,25 @@ def resume_command(
     A cluster's job that continued, or ended, while nobody followed it is found again, and nothing is run
     twice.
     """
-    from rlf.runs import start, sweeps
+    from rlf.runs import start
 
-    if sweeps.is_named_sweep(name, runs_folder):
-        if from_step is not None:
-            raise RlfError("--from: a sweep has no checkpoints of its own. Name one of its runs.")
-        if max_usd is not None:
-            raise RlfError("--max-usd: the budget is a run's own. Name one of the sweep's runs.")
-        if at_once > 1 and (accept_changes or take_over):
-            raise RlfError("--at-once: runs side by side accept no changes and take nothing over. Leave it out.")
-        more = partial(sweeps.resume_sweep, name, accept_changes=accept_changes, take_over=take_over, at_once=at_once)
-        watch_sweep("resume", more, runs_folder, as_json)
+    given: dict[str, Any] = {"accept_changes": accept_changes, "take_over": take_over}
+    given |= {"from_step": from_step, "max_usd": max_usd}
+    if names_sweep(name, runs_folder):
+        resume_members = load_part("apps.sweep.command:resume_members_command", name)
+        resume_members(name, at_once=at_once, **given, runs_folder=runs_folder, as_json=as_json)
     if at_once > 1:
         raise RlfError("--at-once goes with a sweep. Name one.")
-    again = partial(start.resume, name, accept_changes=accept_changes, take_over=take_over)
-    watch("resume", partial(again, from_step=from_step, max_usd=max_usd), runs_folder, as_json=as_json)
+    watch("resume", partial(start.resume, name, **given), runs_folder, as_json=as_json)
+
+
+def names_sweep(name: str, runs_folder: Path) -> bool:
+    """Whether a run is a sweep; false where there is none of that name, which a resume reports."""
+    from rlf.lineage.records import SWEEP
+    from rlf.runs.place import open_reader
+
+    try:
+        with open_reader(runs_folder) as reader:
+            return reader.get_run(name).record.engine == SWEEP
+    except RlfError:
+        return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -21,10 +20,12 @@ from rlf.cli.arguments import (
     RunsFolder,
     SpecArguments,
     activation_hint,
+    load_part,
     runs_option,
     split_arguments,
+    suggest_sweep,
 )
-from rlf.cli.envelope import JsonLines, print_envelope, print_event, print_result, prints_aside
+from rlf.cli.envelope import JsonLines, print_result, prints_aside
 from rlf.cli.output import stdout_console
 from rlf.cli.start import settle
 from rlf.core.errors import OutageError, RlfError, RunError, SpecError
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from rlf.cli.board import LiveView
     from rlf.cli.live import PlainView
     from rlf.runs.sink import RunInfo, RunOutcome
-    from rlf.runs.sweeps import Member, MemberOutcome, SweepOutcome
     from rlf.types.events import EventSink, RunEvent
 
 # Views of a run under way: live, plain or JSON, opened when the run is registered, closed whatever happens, even twice.
@@ -86,7 +86,6 @@ def run_command(
     Ctrl-C stops at once and keeps everything; `rlf resume` continues from there.
     """
     from rlf.runs import start
-    from rlf.runs.plans import suggest_sweep
 
     files, overrides = split_arguments(arguments)
     if record and replay is not None:
@@ -94,11 +93,8 @@ def run_command(
     if multirun or sweep is not None:
         if record or replay is not None:
             raise RlfError("--record and --replay go with one run, not with a sweep.")
-        from rlf.runs.sweeps import run_sweep
-        from rlf.spec.axes import members_of
-
-        work = partial(run_sweep, files, *members_of(overrides, sweep, commas=multirun), at_once=at_once)
-        watch_sweep("run", work, runs_folder, as_json)
+        run_members = load_part("apps.sweep.command:run_members_command", "-m" if multirun else "--sweep")
+        run_members(files, overrides, sweep, multirun, at_once, runs_folder, as_json)
     if at_once > 1:
         raise RlfError("--at-once goes with a sweep. Write e.g. `-m seed=0,1,2 --at-once 2`.")
 
@@ -180,70 +176,3 @@ def _show_commands(outcome: RunOutcome, runs_folder: Path) -> Text:
         text.append(f"\n  rlf resume {outcome.run_id}{budget}{option}", "not bold")
     text.append(activation_hint(), "dim not bold")
     return text
-
-
-# Sweeps on the screen: a view for each member, one after the other, and a table at the end.
-
-
-class _Screen:
-    """Shows the members of a sweep, each in a view of its own."""
-
-    def __init__(self, console: Console, command: str, *, as_json: bool) -> None:
-        self._console = console
-        self._command = command
-        self._as_json = as_json
-        self._view: LiveView | PlainView | JsonLines | None = None
-
-    def open(self, info: RunInfo) -> EventSink:
-        """A view for the member that starts."""
-        self.close()
-        self._view = choose_view(self._console, self._command, as_json=self._as_json)
-        return self._view.open(info)
-
-    def begin(self, member: Member) -> None:
-        """Prints which member comes next."""
-        if self._as_json:
-            print_event(self._command, "member", member)
-        else:
-            words = f"member {member.number} of {member.total}: {shlex.join(member.overrides)}"
-            self._console.print(Text(words, "bold"), soft_wrap=True)
-
-    def end(self, member: Member, outcome: MemberOutcome) -> None:
-        """Ends the member's view, and prints what went wrong."""
-        self.close()
-        if outcome.error is not None:
-            print(f"member {member.number} {outcome.status}: {outcome.error}", file=sys.stderr)
-
-    def close(self) -> None:
-        """Restores the terminal."""
-        if self._view is not None:
-            self._view.close()
-            self._view = None
-
-
-def watch_sweep(command: str, work: Callable[..., SweepOutcome], runs_folder: Path, as_json: bool) -> NoReturn:
-    """Lets `work` run under views, prints the table of members, and exits with the sweep's code."""
-    from rlf.reports.sweep import read_sweep, sweep_view
-    from rlf.runs.place import open_reader
-    from rlf.runs.sweeps import Watcher
-    from rlf.types.events import RunStatus
-
-    console = stdout_console()
-    screen = _Screen(console, command, as_json=as_json)
-    try:
-        watcher = Watcher(screen.open, screen.begin, screen.end)
-        with prints_aside() if as_json else nullcontext():
-            outcome = work(runs_folder=runs_folder, watcher=watcher, command=["rlf", *sys.argv[1:]])
-    finally:
-        screen.close()
-    with open_reader(runs_folder) as reader:
-        report = read_sweep(reader, outcome.run_id)
-    if as_json:
-        print_envelope(command, report)
-    else:
-        console.print(Text(), sweep_view(report), sep="\n")
-        if outcome.status is not RunStatus.FINISHED:
-            console.print(f"  rlf resume {outcome.run_id}{runs_option(runs_folder)}", soft_wrap=True)
-        if sum(row.after is not None for row in report.rows) > 1:
-            console.print(f"  rlf runs compare {outcome.run_id}{runs_option(runs_folder)}", soft_wrap=True)
-    raise typer.Exit(EXIT_CODES.get(outcome.status, 1))

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -25,7 +24,7 @@ from rlf.lineage.records import (
     TrajectorySummary,
 )
 from rlf.lineage.records import Run as RecordedRun
-from rlf.python.specs import DEFAULT_RUNS, AnyPath, Overrides, Spec, as_command, to_command, to_texts
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Overrides, Spec, as_command, to_command
 from rlf.reports.comparison import Comparison
 from rlf.reports.overview import Overview, chosen, read_overviews
 from rlf.reports.report import Report, read_report
@@ -297,49 +296,9 @@ def run(
     command += [] if replay is None else ["--replay", replay]
     with as_command(), stops.heeded():
         outcome = start.run(
-            files, texts, runs_folder=folder, view=_make_view(on_event), command=command, record=record, replay=replay
+            files, texts, runs_folder=folder, view=make_view(on_event), command=command, record=record, replay=replay
         )
     return _ended_run(outcome, folder)
-
-
-def sweep(
-    spec: Spec,
-    grid: Mapping[str, Sequence[Any]],
-    overrides: Overrides = (),
-    *,
-    at_once: int = 1,
-    on_event: Callable[[RunEvent], None] | None = None,
-    runs_folder: AnyPath = DEFAULT_RUNS,
-) -> list[Run]:
-    """Trains one run for each combination of values: `rlf run SPEC -m KEY=A,B`.
-
-    Args:
-        at_once: how many run side by side, each in a process of its own, without events.
-        grid: the values of each key, e.g. `{"seed": [0, 1, 2]}`; the last key varies fastest.
-
-    Returns: the runs that were begun, in order, those that failed included; `rlf.compare` takes them.
-
-    Raises:
-        SpecError: a member has faults; nothing was started.
-        KeyboardInterrupt: it was interrupted; everything is kept, and `rlf.resume` of the sweep's id continues it.
-    """
-    from rlf.runs.sweeps import Watcher, run_sweep
-
-    folder = Path(runs_folder)
-    files, texts = to_command(spec, overrides, folder)
-    for key, values in grid.items():
-        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
-            raise RlfError(f"{key}: got {values!r}; expected the list of its values. Write e.g. [{values!r}].")
-    axes = [[to_texts({key: value}, folder)[0] for value in values] for key, values in grid.items()]
-    members = [tuple(member) for member in product(*axes)]
-    watcher = Watcher(_make_view(on_event), lambda member: None, lambda member, outcome: None)
-    axes_text = [f"{axis[0].partition('=')[0]}={','.join(text.partition('=')[2] for text in axis)}" for axis in axes]
-    command = ["rlf", "run", *map(str, files), *texts, "-m", *axes_text, "--runs", str(folder)]
-    with as_command(), stops.heeded():
-        done = run_sweep(files, texts, members, runs_folder=folder, watcher=watcher, command=command, at_once=at_once)
-    if done.status is RunStatus.INTERRUPTED:
-        raise KeyboardInterrupt(f"sweep {done.run_id} stopped; continue it with rlf.resume({done.run_id!r})")
-    return [load_run(member.run_id, runs_folder=folder) for member in done.members if member.run_id is not None]
 
 
 def resume(
@@ -368,7 +327,7 @@ def resume(
         outcome = start.resume(
             name,
             runs_folder=folder,
-            view=_make_view(on_event),
+            view=make_view(on_event),
             command=["rlf", "resume", name, "--runs", str(folder)],
             accept_changes=accept_changes,
             from_step=from_step,
@@ -378,7 +337,9 @@ def resume(
     return _ended_run(outcome, folder)
 
 
-def _make_view(on_event: Callable[[RunEvent], None] | None) -> View:
+def make_view(on_event: Callable[[RunEvent], None] | None) -> View:
+    """A view that calls `on_event`; None prints warnings on stderr."""
+
     def show(event: RunEvent) -> None:
         if on_event is not None:
             on_event(event)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.core.errors import Fault, Place, SpecError
+from rlf.core.errors import Fault, SpecError
 from rlf.engines.engine import Fit, Inputs, engine_of
 from rlf.plan import Plan
 from rlf.plan.checks import find_faults
@@ -15,11 +14,9 @@ from rlf.plan.compiler import compile as compile_plan
 from rlf.plan.overlap import find_test_rows
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import LoadedSpec, load_spec
-from rlf.spec.axes import alternatives
 from rlf.spec.inputs import Datasets, look
 from rlf.spec.load import PartlyWrong, change_spec
 from rlf.spec.model_files import folder_on_disk
-from rlf.spec.overrides import Overrides
 from rlf.types.events import Notice
 
 
@@ -67,41 +64,6 @@ class CheckedSpec:
     def fit_here(self, notices: Sequence[Notice] = ()) -> PlacedPlan:
         """The plan for this Python; otherwise as `fit`."""
         return self.fit(engine_of(self.plan.spec).fit_here(self.plan.spec), notices)
-
-
-def check_members(
-    files: Sequence[Path], overrides: Sequence[str], members: Sequence[Overrides]
-) -> list[tuple[Overrides, CheckedSpec]]:
-    """Every member of a sweep. Raises SpecError with the faults of all, those that every member has once."""
-    read: Datasets = {}
-    checked: list[tuple[Overrides, CheckedSpec]] = []
-    faulty: list[tuple[Overrides, tuple[Fault, ...]]] = []
-    for own in members:
-        try:
-            checked.append((own, check_spec(files, [*overrides, *own], read)))
-        except SpecError as error:
-            faulty.append((own, error.faults))
-    if faulty:
-        raise SpecError(_gather_faults(faulty, len(members)))
-    own_by_hash: dict[str, Overrides] = {}
-    for own, found in checked:
-        same = own_by_hash.setdefault(found.plan.plan_hash, own)
-        if same is not own:
-            message = f"{' '.join(same)} and {' '.join(own)} give the same results. Remove one of them."
-            raise SpecError([Fault(Place("sweep"), "", message)])
-    return checked
-
-
-def _gather_faults(faulty: Sequence[tuple[Overrides, tuple[Fault, ...]]], num_members: int) -> list[Fault]:
-    counts = Counter(fault for _, faults in faulty for fault in set(faults))
-    common = [fault for fault, count in counts.items() if count == num_members]
-    own = [
-        Fault(fault.place, fault.path, f"with {' '.join(overrides)}: {fault.message}")
-        for overrides, faults in faulty
-        for fault in faults
-        if counts[fault] < num_members
-    ]
-    return [*common, *own]
 
 
 def check_spec(
@@ -161,17 +123,3 @@ def _not_looked_at(loaded: LoadedSpec) -> list[Fault]:
         return []
     message = f"{path} is not on this machine: rlf did not check its chat template, the token budget and the memory. "
     return [loaded.fault(("model", "path"), f"{message}Run `hf download {path}` to check them.")]
-
-
-# Members of a sweep, as the command line names them.
-
-
-def suggest_sweep(error: SpecError, overrides: Sequence[str]) -> SpecError:
-    """The same faults, with `-m` named where an override was given values with commas, as a sweep is."""
-    swept = {text.partition("=")[0]: text for text in overrides if len(alternatives(text)) > 1}
-    return SpecError(
-        Fault(fault.place, fault.path, f"{fault.message} To run once with each value: -m {swept[fault.path]}")
-        if fault.place.file == "override" and fault.path in swept
-        else fault
-        for fault in error.faults
-    )

@@ -14,6 +14,7 @@ import pytest
 from rlf.apps.openrlhf.checks import _on_this_cpu
 from rlf.apps.openrlhf.rehearsal_place import STANDIN, RehearsalEnvironment, find_place, rehearsal_environment
 from rlf.apps.rehearse.rehearsals import run_in_full
+from rlf.apps.sweep.sweep import Watcher, run_sweep
 from rlf.core import RlfError
 from rlf.lineage.reader import Reader
 from rlf.runs import plans
@@ -21,7 +22,6 @@ from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_spec
 from rlf.runs.provenance import packages
 from rlf.runs.start import resume, run
-from rlf.runs.sweeps import Watcher, run_sweep
 from rlf.spec.inputs import look
 from rlf.types import Notice, RunStatus
 

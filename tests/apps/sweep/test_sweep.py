@@ -6,19 +6,21 @@ from typing import ClassVar
 
 import pytest
 
+from rlf.apps.sweep import members
+from rlf.apps.sweep.axes import check_members
+from rlf.apps.sweep.sweep import Watcher, resume_sweep, run_sweep
+from rlf.cli.resume import names_sweep
 from rlf.core import RlfError, SpecError
 from rlf.data import tasks
 from rlf.data.tasks import load_tasks
 from rlf.lineage.reader import Reader
 from rlf.reports.sweep import read_sweep
-from rlf.runs import members, provenance
+from rlf.runs import provenance
 from rlf.runs.changes import InputsChanged
 from rlf.runs.place import open_lineage
-from rlf.runs.plans import check_members
-from rlf.runs.sweeps import Watcher, is_named_sweep, resume_sweep, run_sweep
 from rlf.types import RunStatus, StepFinished
 
-from ..warm import COMMON, warm_python
+from ...warm import COMMON, warm_python
 
 TINY = ["train.prompts_per_step=1", "rollout.num_generations=4", "eval.limit=2", "eval.greedy=false"]
 
@@ -72,7 +74,7 @@ def test_each_member_is_a_run_whose_parent_is_the_sweep(spec, tmp_path):
     with open_lineage(tmp_path) as store:
         report = read_sweep(Reader(store), outcome.run_id)
     assert [(row.run_id, row.step) for row in report.rows] == [(first.record.id, 1), (second.record.id, 1)]
-    assert is_named_sweep(outcome.run_id, tmp_path) and not is_named_sweep(first.record.id, tmp_path)
+    assert names_sweep(outcome.run_id, tmp_path) and not names_sweep(first.record.id, tmp_path)
     with pytest.raises(RlfError, match="finished already"):
         resume_sweep(outcome.run_id, runs_folder=tmp_path, watcher=watching.watcher, command=["rlf"])
 

@@ -1,4 +1,4 @@
-"""Members of a sweep side by side, each in a process of its own: `python -m rlf.runs.sweeps RUNS SWEEP NUMBER PARENT`.
+"""Members of a sweep side by side, each in a process: `python -m rlf.apps.sweep.sweep RUNS SWEEP NUMBER PARENT`.
 
 Each has cores, and where there are GPUs a GPU, of its own. Its numbers are those of a sweep that runs one after the
 other: it reads its plan from the lineage, as a sweep that is resumed does.
@@ -67,7 +67,7 @@ def run_members(
                 number, place = waiting.pop(), free.pop()
                 shown = {"CUDA_VISIBLE_DEVICES": gpus[place]} if gpus else {}
                 words = (str(runs_folder), sweep_id, str(number), str(os.getpid()), *map(str, cores[place::at_once]))
-                command = [sys.executable, "-m", "rlf.runs.sweeps", *words]
+                command = [sys.executable, "-m", "rlf.apps.sweep.sweep", *words]
                 child = start_apart(command, stdout=subprocess.DEVNULL, env=os.environ | shown)
                 running[number] = (place, child)
                 yield number, None

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rlf.apps.sweep.axes import check_members
+from rlf.apps.sweep.members import INTERRUPTED, find_gpus, refuse_too_many, run_members
 from rlf.core import process as stops
 from rlf.core.errors import RlfError
 from rlf.core.identity import hash_json, new_run_id
@@ -32,9 +34,8 @@ from rlf.plan import Plan, plan_to_json
 from rlf.processes.child import describe_exit
 from rlf.processes.forking import die_with
 from rlf.runs.changes import accept, as_they_are, find_changes, refuse_changes
-from rlf.runs.members import INTERRUPTED, find_gpus, refuse_too_many, run_members
-from rlf.runs.place import Places, check_runs_folder, open_lineage, open_reader, source_texts
-from rlf.runs.plans import PlacedPlan, check_members
+from rlf.runs.place import Places, check_runs_folder, open_lineage, source_texts
+from rlf.runs.plans import PlacedPlan
 from rlf.runs.provenance import code_patch, hide_secrets, made_here
 from rlf.runs.restore import restore_plan
 from rlf.runs.sink import RunOutcome, View
@@ -223,15 +224,6 @@ def _runs_by_hash(reader: Reader, sweep_id: str) -> dict[str, Run]:
     """The members that have begun, by the hash of their plan."""
     own = [run.record for run in reversed(reader.list_runs()) if run.record.parent_id == sweep_id]
     return {record.plan_hash: reader.get_run(record.id) for record in own if record.parent_kind is ParentKind.SWEEP}
-
-
-def is_named_sweep(name: str, runs_folder: Path) -> bool:
-    """Whether a run is a sweep; false where there is none of that name, which a resume reports."""
-    try:
-        with open_reader(runs_folder) as reader:
-            return reader.get_run(name).record.engine == SWEEP
-    except RlfError:
-        return False
 
 
 def _drive_sweep(

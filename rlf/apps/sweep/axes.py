@@ -1,13 +1,17 @@
-"""Sweeps: the overrides of each member, from values with commas on a command line or a file with grid and sets."""
+"""Members of a sweep: their overrides, from values with commas or a file with grid and sets, and their check."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 
 from rlf.core import Fault, RlfError, SpecError
+from rlf.core.errors import Place
+from rlf.runs.plans import CheckedSpec, check_spec
+from rlf.spec.inputs import Datasets
 from rlf.spec.layers import absolute
 from rlf.spec.nodes import Node, plain, show, unknown
 from rlf.spec.overrides import Overrides
@@ -46,6 +50,52 @@ def members_of(overrides: Sequence[str], file: Path | None, *, commas: bool) -> 
     if num_members > MAX_MEMBERS:
         raise RlfError(f"the sweep has {num_members} members; at most {MAX_MEMBERS} are allowed. Remove some values.")
     return fixed, [tuple(text for part in parts for text in part) for parts in product(*axes)]
+
+
+def check_members(
+    files: Sequence[Path], overrides: Sequence[str], members: Sequence[Overrides]
+) -> list[tuple[Overrides, CheckedSpec]]:
+    """Every member of a sweep. Raises SpecError with the faults of all, those that every member has once."""
+    read: Datasets = {}
+    checked: list[tuple[Overrides, CheckedSpec]] = []
+    faulty: list[tuple[Overrides, tuple[Fault, ...]]] = []
+    for own in members:
+        try:
+            checked.append((own, check_spec(files, [*overrides, *own], read)))
+        except SpecError as error:
+            faulty.append((own, error.faults))
+    if faulty:
+        raise SpecError(_gather_faults(faulty, len(members)))
+    own_by_hash: dict[str, Overrides] = {}
+    for own, found in checked:
+        same = own_by_hash.setdefault(found.plan.plan_hash, own)
+        if same is not own:
+            message = f"{' '.join(same)} and {' '.join(own)} give the same results. Remove one of them."
+            raise SpecError([Fault(Place("sweep"), "", message)])
+    return checked
+
+
+def _gather_faults(faulty: Sequence[tuple[Overrides, tuple[Fault, ...]]], num_members: int) -> list[Fault]:
+    counts = Counter(fault for _, faults in faulty for fault in set(faults))
+    common = [fault for fault, count in counts.items() if count == num_members]
+    own = [
+        Fault(fault.place, fault.path, f"with {' '.join(overrides)}: {fault.message}")
+        for overrides, faults in faulty
+        for fault in faults
+        if counts[fault] < num_members
+    ]
+    return [*common, *own]
+
+
+def suggest_sweep(error: SpecError, overrides: Sequence[str]) -> SpecError:
+    """The same faults, with `-m` named where an override was given values with commas, as a sweep is."""
+    swept = {text.partition("=")[0]: text for text in overrides if len(alternatives(text)) > 1}
+    return SpecError(
+        Fault(fault.place, fault.path, f"{fault.message} To run once with each value: -m {swept[fault.path]}")
+        if fault.place.file == "override" and fault.path in swept
+        else fault
+        for fault in error.faults
+    )
 
 
 def alternatives(override: str) -> list[str]:

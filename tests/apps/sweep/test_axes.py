@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlf.apps.sweep.axes import alternatives, members_of
 from rlf.core import RlfError, SpecError
-from rlf.spec.axes import alternatives, members_of
 
 
 @pytest.fixture
