@@ -15,8 +15,10 @@ import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pydantic_core import to_json
 
 from rlf.apps.serve.requests import Refusal
 from rlf.chat import ChatFormat, encode_data, encode_template
@@ -142,7 +144,7 @@ class Dialogue:
             chat.see(self.vision)
         return chat
 
-    def encode(self, checked: list[dict[str, Any]], tools: Tools) -> tuple[list[int], bool]:
+    def encode(self, checked: list[CheckedMessage], tools: Tools) -> tuple[list[int], bool]:
         """Tokens up to where the model speaks, and whether they continue those of a turn that was sampled here.
 
         Args:
@@ -166,7 +168,7 @@ class Dialogue:
         return decode(self.tokenizer, [token for token in tokens if token not in self._special])
 
     def remember(
-        self, checked: list[dict[str, Any]], tools: Tools, answer: Mapping[str, Any], sampled: SampledTurn
+        self, checked: list[CheckedMessage], tools: Tools, answer: Mapping[str, Any], sampled: SampledTurn
     ) -> None:
         """Keeps the tokens of a turn, for the conversation that continues from it. Arguments as of `encode`."""
         history = [*checked, checked_message(answer, len(checked))]
@@ -174,7 +176,7 @@ class Dialogue:
         for each in {key, words} if self.is_own else {key}:
             self.memory.put(each, sampled, len(sampled.tokens))
 
-    def _continue_tokens(self, messages: list[dict[str, Any]], tools: Tools) -> list[int] | None:
+    def _continue_tokens(self, messages: list[CheckedMessage], tools: Tools) -> list[int] | None:
         """The tokens of the last turn of the history and what follows them; None where it was not sampled here."""
         last_turn = max((at for at, message in enumerate(messages) if message["role"] == "assistant"), default=None)
         chat = self.chat(tools)
@@ -207,7 +209,7 @@ class Dialogue:
             return [*sampled.tokens, *chat.user_turn(after[0]["content"], closed=True, turn=sampled.text)]
         return None
 
-    def _render_tokens(self, messages: list[dict[str, Any]], tools: Tools) -> list[int]:
+    def _render_tokens(self, messages: list[CheckedMessage], tools: Tools) -> list[int]:
         """A whole conversation by the template: a question as training renders it, or one with turns."""
         chat = self.chat(tools)
         if chat is not None and all(_is_plain_question(message, "system", "user") for message in messages):
@@ -215,7 +217,7 @@ class Dialogue:
         if any("images" in message for message in messages):
             raise ValueError("images stand in the first prompt, and in results of calls that continue it, alone")
         # A sentinel stands in place of data in what the template is given.
-        written = [
+        written: list[dict[str, Any]] = [
             {**message, "content": f"@@rlf:{at}@@"} if message["role"] in _DATA_ROLES else dict(message)
             for at, message in enumerate(messages)
         ]
@@ -278,13 +280,47 @@ _DUMPED: dict[int, tuple[Tools, str]] = {}
 _MOST_DUMPED = 512
 
 
-def check_messages(messages: Messages, *, sees: bool = False) -> list[dict[str, Any]]:
-    """Messages in the one form that the rest takes. Raises Refusal for what has none. Args: sees: with images."""
-    return [checked_message(message, at, sees=sees) for at, message in enumerate(messages)]
+class CheckedMessage(dict[str, Any]):
+    """A message in the one form that the rest takes: a role, a text with marks of images, calls.
+
+    It is never changed: requests that bring the same one share it, with what follows from it.
+    """
+
+    @cached_property
+    def words(self) -> tuple[str, str]:
+        """A hash of what it says, with the ids of its calls and without."""
+        role, content, calls = self["role"], self["content"], self.get("tool_calls", ())
+        said = role, content.strip() if role == "assistant" else content, [call["function"] for call in calls]
+        unnamed = _dump_sorted((*said, *self.get("images", ())))
+        named = unnamed + repr([call["id"] for call in calls]) if calls else unnamed
+        return _hash_key(named).hex(), _hash_key(unnamed).hex()
 
 
-def checked_message(message: Mapping[str, Any], at: int, *, sees: bool = False) -> dict[str, Any]:
-    """A message in the one form that the rest takes: a role, a text with marks of images, calls. Raises Refusal."""
+def check_messages(
+    messages: Messages, *, sees: bool = False, known: dict[bytes, CheckedMessage] | None = None
+) -> list[CheckedMessage]:
+    """Messages in the one form that the rest takes.
+
+    Args:
+        sees: with images.
+        known: those of earlier requests by a hash of what came, to which new ones are added.
+
+    Raises:
+        Refusal: one has no such form.
+    """
+    if known is None:
+        return [checked_message(message, at, sees=sees) for at, message in enumerate(messages)]
+    checked = list[CheckedMessage]()
+    for at, message in enumerate(messages):
+        digest = hashlib.blake2b(to_json(message), digest_size=16).digest()
+        if digest not in known:
+            known[digest] = checked_message(message, at, sees=sees)
+        checked.append(known[digest])
+    return checked
+
+
+def checked_message(message: Mapping[str, Any], at: int, *, sees: bool = False) -> CheckedMessage:
+    """A message in the one form that the rest takes. Raises Refusal."""
     where, role = f"messages.{at}", message.get("role")
     if not isinstance(role, str):
         raise Refusal(400, f"{where}.role: expected a role in each of the messages", key="messages")
@@ -294,7 +330,7 @@ def checked_message(message: Mapping[str, Any], at: int, *, sees: bool = False) 
     content, images = message.get("content"), list[str]()
     if sees and role in _DATA_ROLES and isinstance(content, list):
         content = [_take_image(part, images, where) for part in content]
-    checked: dict[str, Any] = {"role": role, "content": read_content(content, f"{where}.content")}
+    checked = CheckedMessage(role=role, content=read_content(content, f"{where}.content"))
     if images:
         if checked["content"].count(IMAGE_MARK) > len(images):
             raise Refusal(400, f"{where}.content: {IMAGE_MARK} beside an image marks no place of one", key="messages")
@@ -411,16 +447,10 @@ def _in_order(turn: Mapping[str, Any], results: Messages) -> list[Mapping[str, A
     return [by_id[id_] for id_ in ids] if by_id.keys() == set(ids) and len(by_id) == len(ids) == len(given) else None
 
 
-def _history_keys(messages: Messages, tools: Tools) -> tuple[str, str]:
+def _history_keys(messages: Sequence[CheckedMessage], tools: Tools) -> tuple[str, str]:
     """The words of a history, whatever else stands in it: with the ids of its calls, and without."""
-    parts, ids = [], list[str]()
-    for message in messages:
-        role, content, calls = message["role"], message["content"], message.get("tool_calls", ())
-        ids += [call["id"] for call in calls]
-        functions = [call["function"] for call in calls]
-        parts.append((role, content.strip() if role == "assistant" else content, functions, *message.get("images", ())))
-    words = _dump_sorted(parts) + dump_tools(tools)
-    return words + repr(ids) if ids else words, words
+    words, shown = [message.words for message in messages], dump_tools(tools)
+    return "".join([named for named, _ in words]) + shown, "".join([unnamed for _, unnamed in words]) + shown
 
 
 _dump_sorted = json.JSONEncoder(sort_keys=True).encode

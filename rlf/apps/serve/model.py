@@ -12,7 +12,15 @@ from typing import Any, TypeVar
 
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agent import ServedAgent
-from rlf.apps.serve.dialogue import Dialogue, SampledTurn, Tools, TurnOpening, check_messages, choose_opening
+from rlf.apps.serve.dialogue import (
+    CheckedMessage,
+    Dialogue,
+    SampledTurn,
+    Tools,
+    TurnOpening,
+    check_messages,
+    choose_opening,
+)
 from rlf.apps.serve.generation import AnswerRequest, Delta, HostGate
 from rlf.apps.serve.grammar import CallsForm, SchemaForm
 from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest
@@ -128,11 +136,11 @@ class ServedModel:
         messages = check_messages(asked.messages, sees=self.dialogue.vision is not None)
         return len((await self.encode_chat(messages, asked.offered))[0])
 
-    def read_messages(self, asked: ChatRequest) -> list[dict[str, Any]]:
+    def read_messages(self, asked: ChatRequest) -> list[CheckedMessage]:
         """What a request says, in the one form that the rest takes. Raises Refusal."""
         return check_messages(asked.messages)
 
-    async def encode_chat(self, messages: list[dict[str, Any]], tools: Tools) -> tuple[list[int], bool]:
+    async def encode_chat(self, messages: list[CheckedMessage], tools: Tools) -> tuple[list[int], bool]:
         """Tokens of a conversation, as `Dialogue.encode`."""
         size = sum(100 + len(str(message.get("content"))) for message in messages)
         return await _off_loop_if_large(size, partial(self.dialogue.encode, messages, tools))

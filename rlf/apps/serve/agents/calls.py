@@ -113,21 +113,27 @@ class CallTree:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._by_id: dict[str, tuple[Call, str]] = {}
+        self._by_size: dict[int, list[Call]] = {}
+        """By the number of their tokens: what a prompt continues is looked for among the longest first."""
 
     def place(
         self, prompt: list[int], messages: Sequence[Message], tools: str, images: tuple[str, ...] = ()
     ) -> tuple[Call | None, str]:
         """The call that a prompt continues, with an empty reason or that of a branch; else None and why it is none."""
+        parent: Call | None = None
         if prompt:
-            # The last token first: most calls that a prompt does not continue differ there.
-            sizes = ((call, len(call.tokens)) for call in self.calls)
-            found = [one for one, n in sizes if prompt[n - 1 : n] == one.tokens[-1:] and prompt[:n] == one.tokens]
-            found = [call for call in found if call.images == images[: len(call.images)]]  # all look alike as tokens
+            for size in sorted((size for size in self._by_size if size <= len(prompt)), reverse=True):
+                begun = prompt[:size]
+                # Images all look alike as tokens.
+                found = (c for c in self._by_size[size] if c.tokens == begun and c.images == images[: len(c.images)])
+                parent = max(found, key=lambda call: len(call.messages), default=None)
+                if parent is not None:
+                    break
         else:  # of a model that gives no tokens
             words = [_words(message) for message in messages]
-            found = [call for call in self.calls if call.tools == tools and _is_said(words, call)]
-        if found:
-            parent = max(found, key=lambda call: (len(call.tokens), len(call.words)))
+            said = (call for call in self.calls if call.tools == tools and _is_said(words, call))
+            parent = max(said, key=lambda call: len(call.messages), default=None)
+        if parent is not None:
             return parent, BRANCH if parent.num_children else ""
         return None, self._find_cause(prompt, messages, tools, images)
 
@@ -144,6 +150,7 @@ class CallTree:
     def add(self, call: Call) -> None:
         """Takes a call that was placed."""
         self.calls.append(call)
+        self._by_size.setdefault(len(call.tokens), []).append(call)
         self._by_id |= {id_: (call, id_) for id_ in call.ids}
         if call.parent is not None:
             call.parent.num_children += 1
@@ -152,15 +159,16 @@ class CallTree:
         """Takes the results of calls that a prompt holds; the number of those of calls that were not made here."""
         unknown, asked, counts = 0, list[Mapping[str, Any]](), Counter[str]()
         for message in messages:
-            asked = list(message.get("tool_calls", ())) if message["role"] == "assistant" else asked
+            if message["role"] == "assistant":
+                asked = list(message.get("tool_calls", ()))
             if message["role"] != "tool":
                 continue
             id_ = message.get("tool_call_id", "")
             call, own = self._by_id.get(id_) or self._find_renamed(id_, asked, counts)
             if call is None:
                 unknown += 1
-            else:
-                call.results.setdefault(own, ToolResult(Outcome.OK, message["content"]))
+            elif own not in call.results:
+                call.results[own] = ToolResult(Outcome.OK, message["content"])
         return unknown
 
     def _find_renamed(self, id_: str, asked: list[Mapping[str, Any]], counts: Counter[str]) -> tuple[Call | None, str]:

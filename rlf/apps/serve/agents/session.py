@@ -22,7 +22,15 @@ from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agents import calls
 from rlf.apps.serve.agents.calls import Call, CallTree
 from rlf.apps.serve.agents.tools import SessionTools, add_steps
-from rlf.apps.serve.dialogue import Dialogue, RecentValues, Tools, TurnOpening, check_messages, dump_tools
+from rlf.apps.serve.dialogue import (
+    CheckedMessage,
+    Dialogue,
+    RecentValues,
+    Tools,
+    TurnOpening,
+    check_messages,
+    dump_tools,
+)
 from rlf.apps.serve.generation import HostGate, Metrics
 from rlf.apps.serve.grammar import CallsForm, SchemaForm
 from rlf.apps.serve.model import ServedModel
@@ -97,6 +105,8 @@ class Session:
         self.dialogue = copy.copy(dialogue)
         self.dialogue.memory, self.dialogue.conversations = RecentValues(_MEMORY), RecentValues(_MEMORY)
         self.dialogue.is_own, self.dialogue.vision = True, setting.chat.vision
+        self.known_messages: dict[bytes, CheckedMessage] = {}
+        """What requests brought, by its hash: each of them brings the whole history again."""
         self._agent = agent
         self._attempts: dict[bytes, RequestAttempt] = {}
         self._num_attempts = 0
@@ -406,20 +416,21 @@ class SessionModel(ServedModel):
         gate = HostGate(place, settings.max_queue, metrics)
         super().__init__(gate, session.dialogue, settings)
 
-    def read_messages(self, asked: ChatRequest) -> list[dict[str, Any]]:
+    def read_messages(self, asked: ChatRequest) -> list[CheckedMessage]:
         """What a request says, which is kept with its samples. Raises Refusal."""
         self._asked.chat = self.dialogue.chat(asked.offered)
         return self._take_messages(asked, asked.messages)
 
-    def _take_messages(self, asked: ChatRequest, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def _take_messages(self, asked: ChatRequest, messages: Sequence[Mapping[str, Any]]) -> list[CheckedMessage]:
         """Keeps what a request says, and the results of calls that it holds."""
-        self._asked.messages = checked = check_messages(messages, sees=self.dialogue.vision is not None)
+        sees, known = self.dialogue.vision is not None, self._session.known_messages
+        self._asked.messages = checked = check_messages(messages, sees=sees, known=known)
         self._asked.tools = dump_tools(asked.offered)
         if unknown := self._session.tree.hear(checked):
             self._session.counts["results of unknown calls"] += unknown
         return checked
 
-    async def encode_chat(self, messages: list[dict[str, Any]], tools: Tools) -> tuple[list[int], bool]:
+    async def encode_chat(self, messages: list[CheckedMessage], tools: Tools) -> tuple[list[int], bool]:
         """Tokens of a conversation, whose images are made ready first. Raises Refusal."""
         images = tuple(image for message in messages for image in message.get("images", ()))
         if images and self.dialogue.vision is not None:

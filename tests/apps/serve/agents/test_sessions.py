@@ -24,6 +24,7 @@ from rich.console import Console
 
 from rlf.apps.demos.origins import candidate_of
 from rlf.apps.judges.prompts import transcript
+from rlf.apps.serve import dialogue
 from rlf.apps.serve.agents import AgentServer, calls, programs
 from rlf.apps.serve.agents.programs import AgentSession
 from rlf.apps.serve.openai import Chat
@@ -311,6 +312,45 @@ def test_an_agent_that_asks_without_http_for_ever_ends_with_its_trajectory(monke
     trajectory, policy = play("plain", [ANSWER], timeout_s=1.0)
     check_exact(trajectory, policy)
     assert (trajectory.error or "").startswith("agent: timeout: ")
+
+
+def test_a_message_is_read_once_however_often_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_, read_ones, hashed = dialogue.checked_message, list[str](), list[Any]()
+
+    def reads(message: Any, *place: Any, **how: Any) -> Any:
+        read_ones.append(message["role"])
+        return read_(message, *place, **how)
+
+    def hashes(value: Any) -> str:
+        hashed.append(value)
+        return json.dumps(value, sort_keys=True)
+
+    monkeypatch.setattr(dialogue, "checked_message", reads)
+    monkeypatch.setattr(dialogue, "_dump_sorted", hashes)
+    trajectory, policy = play("plain", [CALL] * 9 + [ANSWER])
+    check_exact(trajectory, policy)
+    assert links(trajectory) == ["first", *[""] * 9]
+    answers = 10 + 9  # as it was sampled, and as it comes back
+    assert sorted(read_ones) == [*["assistant"] * answers, *["tool"] * 9, "user"]
+    assert len(hashed) == answers + 1 + 9
+
+
+def test_a_number_that_comes_back_as_a_truth_value_is_another_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def asks(task: Any, session: AgentSession) -> str:
+        for value in (1, True, 1.0, 1):
+            made = {"id": "a", "type": "function", "function": {"name": "search", "arguments": {"query": value}}}
+            said = {"role": "assistant", "content": None, "tool_calls": [made]}
+            await adversaries.ask(session, [*task.messages, said, *adversaries.results(said)])
+        return "Paris"
+
+    monkeypatch.setattr(adversaries, "plain", asks)
+    trajectory, policy = play("plain", [ANSWER] * 4)
+    check_exact(trajectory, policy)
+    written = [
+        TOKENIZER.decode(request.tokens).partition('"query": ')[2].partition("}")[0] for request in policy.requests
+    ]
+    assert written == ["1", "true", "1.0", "1"]
+    assert links(trajectory) == [calls.FIRST, calls.EDITED, calls.EDITED, calls.SAME_PROMPT]
 
 
 def test_another_event_loop_is_sent_to_the_sessions_address(monkeypatch: pytest.MonkeyPatch) -> None:
