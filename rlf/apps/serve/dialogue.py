@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic_core import to_json
 
-from rlf.apps.serve.requests import Refusal
+from rlf.apps.serve.requests import Refusal, once_for_each
 from rlf.chat import ChatFormat, encode_data, encode_template
 from rlf.chat.encoding import Vision, decode
 from rlf.chat.examples import readings_of
@@ -264,20 +264,10 @@ def _open_format(
     return open_format(chat_format, tokenizer, described, thinking_tag)
 
 
+@once_for_each
 def dump_tools(tools: Tools) -> str:
     """Tools as one text, equal for equal ones."""
-    known, text = _DUMPED.get(id(tools), (None, ""))
-    if known is not tools:
-        text = json.dumps([(tool.name, tool.description, tool.input_schema) for tool in tools])
-        if len(_DUMPED) >= _MOST_DUMPED:
-            _DUMPED.clear()
-        _DUMPED[id(tools)] = tools, text
-    return text
-
-
-_DUMPED: dict[int, tuple[Tools, str]] = {}
-"""The latest tools: those of one request are asked for several times, with other requests between."""
-_MOST_DUMPED = 512
+    return json.dumps([(tool.name, tool.description, tool.input_schema) for tool in tools])
 
 
 class CheckedMessage(dict[str, Any]):

@@ -7,8 +7,8 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
-from typing import Any, TypeVar
+from functools import lru_cache, partial
+from typing import TypeVar
 
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agent import ServedAgent
@@ -23,7 +23,7 @@ from rlf.apps.serve.dialogue import (
 )
 from rlf.apps.serve.generation import AnswerRequest, Delta, HostGate
 from rlf.apps.serve.grammar import CallsForm, SchemaForm
-from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest
+from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest, describe_tools
 from rlf.apps.serve.turns import TurnReader, calls_of, random_ids
 from rlf.chat import ChatFormat
 from rlf.chat.marks import ParsedTurn
@@ -34,6 +34,7 @@ from rlf.types.policy import Policy, Sample, Sampling
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
+_Settings = tuple[float, float, int, float]
 _LARGE_CHARS = 50_000
 """Text above which tokens are made on a thread: other requests continue meanwhile."""
 
@@ -50,6 +51,7 @@ class ServedModel:
         self.dialogue = dialogue
         self.settings = settings
         self.tokenizer = dialogue.tokenizer
+        self._end_tokens = gate.host.end_tokens(dialogue.tokenizer)
 
     @property
     def max_tokens(self) -> int:
@@ -181,14 +183,15 @@ class ServedModel:
         self, asked: ChatRequest, prompt: list[int], chat: ChatFormat | None, seed: int
     ) -> TurnOpening:
         """The beginning of the turn, where the request demands a call."""
-        choice, tools = asked.tool_choice, [tool.function.described for tool in asked.tools]
+        choice = asked.tool_choice
         if isinstance(choice, str) and choice != "required":
             return TurnOpening()
+        tools = describe_tools(asked.tools)
         if not tools or chat is None:
             raise Refusal(400, "tool_choice: a call is required, but there are no `tools`", key="tool_choice")
         if isinstance(choice, NamedTool):
             known = ", ".join(tool.name for tool in tools)
-            tools = [tool for tool in tools if tool.name == choice.function.name]
+            tools = tuple(tool for tool in tools if tool.name == choice.function.name)
             if not tools:
                 words = f"tool_choice: no tool {choice.function.name!r:.80} (known: {known})"
                 raise Refusal(400, words, key="tool_choice")
@@ -199,15 +202,18 @@ class ServedModel:
         stops = [*asked.stops, *(chat.stop_strings if chat is not None else ())]
         if chat is not None and has_tools and isinstance(asked, ChatRequest) and not asked.parallel_tool_calls:
             stops += chat.call_ends  # a format without them has one call a turn anyway
-        return Sampling(
-            temperature=asked.temperature,
-            top_p=asked.top_p,
-            top_k=max(0, asked.top_k),
-            min_p=asked.min_p,
-            stop_token_ids=() if asked.ignore_eos else (*ends, *asked.stop_token_ids),
-            stop_strings=tuple(stops),
-            num_top=asked.num_top,
-        )
+        ends = () if asked.ignore_eos else (*ends, *asked.stop_token_ids)
+        texts = tuple(dict.fromkeys((*stops, *self.own_stops)))
+        return _share_sampling(self.choose_settings(asked), ends, texts, asked.num_top)
+
+    @property
+    def own_stops(self) -> Sequence[str]:
+        """Texts that end an answer beside those that a request names."""
+        return ()
+
+    def choose_settings(self, asked: SampledRequest) -> _Settings:
+        """Temperature, top-p, top-k and min-p."""
+        return asked.temperature, asked.top_p, max(0, asked.top_k), asked.min_p
 
     async def _read_form(self, asked: ChatRequest, chat: ChatFormat | None, ends: tuple[int, ...]) -> SchemaForm | None:
         """The form of the answers. Raises Refusal for one that cannot be followed."""
@@ -246,10 +252,6 @@ class ServedModel:
         """What samples."""
         return self.gate.host
 
-    @cached_property
-    def _end_tokens(self) -> tuple[int, ...]:
-        return self.gate.host.end_tokens(self.tokenizer)
-
     def _find_room(self, asked: SampledRequest, num_prompt: int) -> int:
         """Tokens that may be sampled. Raises Refusal where there is no room for them."""
         room, limit = self.max_tokens - num_prompt, asked.limit
@@ -262,6 +264,14 @@ class ServedModel:
         """One for each answer: the first has the request's own."""
         seed = secrets.randbits(63) if asked.seed is None else asked.seed
         return [derive_seed(seed, "choice", index) if index else seed for index in range(asked.n)]
+
+
+@lru_cache(maxsize=256)
+def _share_sampling(
+    settings: _Settings, ends: tuple[int, ...], stops: tuple[str, ...], num_top: int | None
+) -> Sampling:
+    """One object for equal settings: a sampler that finds the same one in all rows compares no more of them."""
+    return Sampling(*settings, ends, stops, num_top=num_top)
 
 
 _warn_once = lru_cache(maxsize=32)(partial(logger.warning, "%s"))

@@ -12,11 +12,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
-from pydantic_core import from_json
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import from_json, to_json
 
 from rlf.core.kinds import StrictModel
 from rlf.types import ToolDescription
@@ -61,6 +61,26 @@ _KINDS = {
 }
 
 R = TypeVar("R", bound=StrictModel)
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def once_for_each(make: Callable[[K], V]) -> Callable[[K], V]:
+    """Has what follows from an object that cannot be hashed made once, as long as there are not too many others."""
+    known: dict[int, tuple[K, V]] = {}
+
+    def find(value: K) -> V:
+        found = known.get(id(value))
+        if found is None or found[0] is not value:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            known[id(value)] = found = value, make(value)
+        return found[1]
+
+    return find
+
+
+_MOST_KNOWN = 512
 
 WITHOUT_EFFECT = frozenset(
     {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"}
@@ -204,6 +224,25 @@ class RequestTool(StrictModel):
     function: ToolFunction
 
 
+def _read_tools(value: Any, read: ValidatorFunctionWrapHandler) -> tuple[RequestTool, ...]:
+    """The same tools for equal ones: most requests bring those of the one before them."""
+    key = to_json(value)
+    if (tools := _KNOWN.get(key)) is None:
+        tools = read(value)
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = tools
+    return tools
+
+
+_KNOWN: dict[bytes, tuple[RequestTool, ...]] = {}
+
+
+@once_for_each
+def describe_tools(tools: tuple[RequestTool, ...]) -> tuple[ToolDescription, ...]:
+    return tuple(tool.function.described for tool in tools)
+
+
 class NamedFunction(StrictModel):
     """A tool by its name."""
 
@@ -221,7 +260,7 @@ class ChatRequest(SampledRequest):
     """`/v1/chat/completions`."""
 
     messages: tuple[dict[str, Any], ...] = Field(min_length=1)
-    tools: tuple[RequestTool, ...] = ()
+    tools: Annotated[tuple[RequestTool, ...], WrapValidator(_read_tools)] = ()
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None
@@ -229,7 +268,7 @@ class ChatRequest(SampledRequest):
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=20)
 
-    @cached_property
+    @property
     def schema_text(self) -> str | None:
         """The JSON schema that an answer follows; None: any text."""
         form = self.response_format
@@ -242,10 +281,10 @@ class ChatRequest(SampledRequest):
             raise Refusal(400, f"response_format: got {_shorten_value(form)}; {words}.", key="response_format")
         return json.dumps(schema)
 
-    @cached_property
+    @property
     def offered(self) -> tuple[ToolDescription, ...]:
-        """The tools that may be called."""
-        return () if self.tool_choice == "none" else tuple(tool.function.described for tool in self.tools)
+        """The tools that may be called: the same for equal `tools`."""
+        return () if self.tool_choice == "none" else describe_tools(self.tools)
 
     @property
     def limit(self) -> int | None:

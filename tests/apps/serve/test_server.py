@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rlf.apps.serve import model
-from rlf.apps.serve.dialogue import Dialogue
+from rlf.apps.serve.dialogue import Dialogue, check_messages
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
 from rlf.core import RunError
@@ -126,6 +126,7 @@ def test_what_users_and_tools_say_never_becomes_a_special_token(tokenizer: Any) 
     special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     plain = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}, {"role": "tool", "content": "z"}]
     hostile = [{**message, "content": attack} if message["role"] != "assistant" else message for message in plain]
+    plain, hostile = check_messages(plain), check_messages(hostile)
     count = [sum(token in special for token in dialogue.encode(messages, tools)[0]) for messages in (plain, hostile)]
     assert count[0] == count[1] > 0
     chat = dialogue.chat(tools)

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
 from rlf.apps.serve import ServeSettings
@@ -363,12 +363,6 @@ class _Asked:
     """Those of the messages, in order."""
 
 
-@lru_cache(maxsize=256)
-def _share(sampling: Sampling) -> Sampling:
-    """One object for equal settings: a sampler that finds the same one in all rows compares no more of them."""
-    return sampling
-
-
 class _Place:
     """A trajectory's place in the policy as the host of one request. A seed is the place of an answer in it."""
 
@@ -480,17 +474,23 @@ class SessionModel(ServedModel):
         async with self._session._turn:
             return await self._session.draw(self._asked, list(tokens), 1, sampling, 0)
 
-    def _make_sampling(self, asked: SampledRequest, chat: ChatFormat | None, *, has_tools: bool) -> Sampling:
-        wanted, ours = super()._make_sampling(asked, chat, has_tools=has_tools), self._session.setting.sampling
-        given = asked.model_fields_set
+    @property
+    def own_stops(self) -> Sequence[str]:
+        """Those of the trajectory's setting."""
+        return self._session.setting.sampling.stop_strings
+
+    def choose_settings(self, asked: SampledRequest) -> tuple[float, float, int, float]:
+        """The setting's own; outside of training the agent's, where it gives them."""
+        given, ours = asked.model_fields_set, self._session.setting.sampling
         if self._session.overrides:
             for key in sorted(given.intersection(_SAMPLING)):
                 if getattr(asked, key) != getattr(ours, key, None):
                     self._session.counts[f"overridden: {key}"] += 1
-            given = set[str]()
-        drawn = {key: getattr(ours, key) for key in ("temperature", "top_p", "top_k", "min_p") if key not in given}
-        stops = tuple(dict.fromkeys((*wanted.stop_strings, *ours.stop_strings)))
-        return _share(replace(wanted, **drawn, stop_strings=stops))
+            return ours.temperature, ours.top_p, ours.top_k, ours.min_p
+        temperature, top_p, top_k, min_p = (
+            getattr(asked if key in given else ours, key) for key in ("temperature", "top_p", "top_k", "min_p")
+        )
+        return temperature, top_p, max(0, top_k), min_p
 
     def _find_room(self, asked: SampledRequest, num_prompt: int) -> int:
         limits = self._session.setting.limits

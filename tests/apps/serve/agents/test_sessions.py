@@ -28,7 +28,7 @@ from rlf.apps.serve import dialogue
 from rlf.apps.serve.agents import AgentServer, calls, programs
 from rlf.apps.serve.agents.programs import AgentSession
 from rlf.apps.serve.openai import Chat
-from rlf.apps.serve.requests import Refusal
+from rlf.apps.serve.requests import Refusal, ToolFunction
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import open_format
@@ -42,7 +42,7 @@ from rlf.rollout.rollout import Rollout, RolloutLimits
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.spec.agent import AgentSpec
 from rlf.tools.execution.executor import Executor
-from rlf.types import Message, StopReason, Task, Trajectory
+from rlf.types import Message, StopReason, Task, ToolDescription, Trajectory
 from rlf.types.events import Notice
 from rlf.types.policy import Sampling
 from rlf.types.score import Scored
@@ -351,6 +351,33 @@ def test_a_number_that_comes_back_as_a_truth_value_is_another_message(monkeypatc
     ]
     assert written == ["1", "true", "1.0", "1"]
     assert links(trajectory) == [calls.FIRST, calls.EDITED, calls.EDITED, calls.SAME_PROMPT]
+
+
+def test_tools_are_read_once_however_often_they_come_and_again_where_they_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_ones = list[str]()
+
+    def reads(function: Any) -> ToolDescription:
+        read_ones.append(function.name)
+        return ToolDescription(function.name, function.description or "", function.parameters or {})
+
+    async def asks(task: Any, session: AgentSession) -> str:
+        for value in (1, True, 1):
+            schema = {"type": "object", "properties": {"count": {"default": value}}}
+            tools = [{"type": "function", "function": {"name": "counts", "description": "C.", "parameters": schema}}]
+            messages: list[Any] = [*task.messages]
+            for _ in range(3):
+                message = adversaries.message_of(await adversaries.ask(session, messages, tools=tools))
+                messages += [message, *adversaries.results(message)]
+        return "Paris"
+
+    monkeypatch.setattr(ToolFunction, "described", property(reads))
+    monkeypatch.setattr(adversaries, "plain", asks)
+    trajectory, policy = play("plain", [CALL.replace("search", "counts")] * 9, max_calls=9)
+    check_exact(trajectory, policy)
+    assert read_ones == ["counts", "counts"]
+    assert len(trajectory.turns) == 9
 
 
 def test_another_event_loop_is_sent_to_the_sessions_address(monkeypatch: pytest.MonkeyPatch) -> None:
