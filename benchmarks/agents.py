@@ -6,8 +6,9 @@
 
 A service of its own process plays the trajectories, three calls each, with one tool result between two calls; the
 policy is a script, which costs next to nothing. Prints the CPU of the process that answers by call, that of the agents'
-process with aiohttp and with the `openai` SDK on httpx and on aiohttp, the CPU of a server that does no more than
-answer what the session would (HTTP alone), and the same script through rlf's own loop. Medians of three rounds.
+process with aiohttp and with the `openai` SDK on httpx and on aiohttp; the CPU of the guide's agent in the process that
+answers, which asks without HTTP, both sides together; the CPU of a server that does no more than answer what the
+session would (HTTP alone), and the same script through rlf's own loop. Medians of three rounds.
 
 With `--steps`: the steps of `rlf run` on the built-in questions, by rlf's loop; by the guide's agent in rlf's process,
 which asks its session without HTTP (`session`); by an agent in rlf's process over HTTP (`client`): the guide's with an
@@ -191,6 +192,12 @@ def load(source: str) -> dict:
     return found
 
 
+async def ask_without_http(task, session):
+    """The guide's agent, with the tool that the others have here."""
+    guides_agent()["search"] = search
+    return await guides_agent()["run"](task, session)
+
+
 async def ask_by_client(task, session):
     """The guide's agent over HTTP, by a client of aiohttp of its own."""
     from aiohttp import ClientSession
@@ -272,6 +279,8 @@ async def measure(num: int, port: int, rounds: int) -> None:
                     if round_:  # the first imports
                         here.append(spent)
                         there.append((await read_spent(root) - before) / (num * len(SCRIPT)))
+        async with AgentServer(AgentSpec(callable=f"{MYSELF[1]}:ask_without_http", timeout_s=120), tokenizer) as server:
+            without = [await play(server.player(setting(), overrides=True), rollouts) for _ in range(rounds + 1)]
         for _ in range(rounds):
             alone.append(await answer_alone(num, f"{root}/aiohttp"))
             ours.append(await play(setting(), rollouts))
@@ -279,6 +288,7 @@ async def measure(num: int, port: int, rounds: int) -> None:
     for name, (here, there) in clients.items():
         print(f"agents on {name:14} the session's side {median(here) * 1000:.2f} ms, the agent's", end=" ")
         print(f"{median(there) * 1000:.2f} ms")
+    print(f"agents in the process, without HTTP: both sides {median(without[1:]) * 1000:.2f} ms")
     print(f"HTTP alone         the server's side {median(alone) * 1000:.2f} ms")
     print(f"loop               a turn {median(ours) * 1000:.2f} ms")
 
