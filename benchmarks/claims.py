@@ -20,7 +20,7 @@ from itertools import chain
 import numpy as np
 from numpy.random import Generator
 
-from rlf.reports.outcomes import find_evidence
+from rlf.apps.compare.outcomes import find_evidence
 from rlf.reports.paired import ALPHA, Evidence, flips_evidence, judge, paired_evidence
 from rlf.reports.statistics import Interval, find_spread, wilson_interval
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as of `typing`, which Ctrl-C would have to wait for
 if TYPE_CHECKING:
+    from rlf.apps.compare.python import compare
     from rlf.apps.evaluate.python import evaluate
     from rlf.apps.formats.python import parse, render
     from rlf.apps.keep.python import export
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rlf.apps.sweep.python import sweep
     from rlf.apps.tools.python import try_tools
     from rlf.core.errors import RlfError, RunError, SpecError
-    from rlf.python.runs import Rows, Run, compare, list_runs, load_run, resume, run
+    from rlf.python.runs import Rows, Run, list_runs, load_run, resume, run
     from rlf.python.specs import Check, check, plan_run
     from rlf.python.tools import Tool, load_tools
     from rlf.types.score import Scored
@@ -27,8 +28,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "python.specs": ("Check", "check", "plan_run"),
-    "python.runs": ("Rows", "Run", "compare", "list_runs", "load_run", "resume", "run"),
+    "python.runs": ("Rows", "Run", "list_runs", "load_run", "resume", "run"),
     "python.tools": ("Tool", "load_tools"),
+    "apps.compare.python": ("compare",),
     "apps.evaluate.python": ("evaluate",),
     "apps.formats.python": ("parse", "render"),
     "apps.rewards.python": ("score", "try_rewards"),

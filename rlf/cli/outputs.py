@@ -79,7 +79,7 @@ _OUTPUTS: dict[str, str] = {
         "lineage.graph.Graph | lineage.records.StoredTrajectory"
     ),
     "runs tail": "runs.now.TailEnd",
-    "runs compare": "reports.comparison.Comparison",
+    "runs compare": "apps.compare.comparison.Comparison",
     "runs diff": "list[lineage.graph.NodeDifference]",
     "runs whence": "list[lineage.graph.GraphNode]",
     "runs fork": "runs.sink.RunOutcome",

@@ -1,4 +1,4 @@
-"""`rlf runs`: what the lineage knows of runs."""
+"""`rlf runs` and `rlf trace`: what the lineage knows of runs, and their trajectories turn by turn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, HtmlFile, RunName, RunsFolder, runs_option
-from rlf.cli.compare import print_trajectory
 from rlf.cli.envelope import print_envelope, print_result, print_run_event
 from rlf.cli.output import plain_table, stdout_console, write_page
 from rlf.core.errors import RlfError
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from rlf.lineage.graph import Graph, GraphNode
     from rlf.lineage.reader import Reader
-    from rlf.lineage.records import Run
+    from rlf.lineage.records import Run, StoredTrajectory
 
 # `rlf runs tail`: a run as it goes.
 
@@ -191,3 +190,100 @@ def print_nodes(nodes: Sequence[GraphNode], num_left_out: int = 0) -> None:
     stdout_console().print(plain_table(("kind", "what", "sha256", "made of"), rows))
     if num_left_out:
         print(f"and {num_left_out} nodes between these")
+
+
+# `rlf trace`: one trajectory turn by turn, and which trajectories match.
+
+
+def trace(
+    name: RunName,
+    k: Annotated[
+        int | None,
+        typer.Argument(metavar="[K]", min=0, help="A trajectory of the step, from 0; without it, those that match."),
+    ] = None,
+    phase: Annotated[
+        str | None, typer.Option("--phase", help="`train`, an evaluation's `sampled` or `greedy`, or `interrupted`.")
+    ] = None,
+    step: Annotated[int | None, typer.Option("--step", min=0, help="A step; with K its latest otherwise.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Success below 1, or unscorable.")] = False,
+    flipped: Annotated[
+        bool, typer.Option("--flipped", help="Held-out questions whose outcome changed from first to last.")
+    ] = False,
+    best: Annotated[bool, typer.Option("--best", help="Highest advantage first.")] = False,
+    failure: Annotated[
+        str | None, typer.Option("--failure", metavar="CLASS", help="With a parse failure of a class, e.g. bad_json.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="WORDS", help="With these words in prompt, turns or results.")
+    ] = None,
+    heat: Annotated[bool, typer.Option("--heat", help="Colour sampled tokens by their probability.")] = False,
+    tool: Annotated[
+        str | None, typer.Option("--tool", metavar="NAME", help="List calls of this tool in place of trajectories.")
+    ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(
+            "--outcome",
+            metavar="OUTCOME",
+            help="List calls that ended so, e.g. `timeout`; `failed` is every outcome but `ok`.",
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Trajectories or calls to list.")] = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Show one matching trajectory of each step while the run makes it.")
+    ] = False,
+    runs_folder: RunsFolder = DEFAULT_RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Show a trajectory turn by turn, or find some: failed, flipped, best, by parse failure or text; or calls."""
+    from rlf.lineage.records import TRAIN
+    from rlf.reports.trace import calls_table, find, find_flipped, matches_table
+    from rlf.runs.place import open_reader
+    from rlf.runs.trajectories import find_calls, follow_trajectories, wanted_trajectories
+
+    succeeded = False if failed else None
+    wanted = wanted_trajectories(failure, phase=phase, step=step, succeeded=succeeded, best_first=best)
+    with open_reader(runs_folder) as reader:
+        run = reader.get_run(name)
+        run_id = run.record.id
+        if k is not None:
+            stored = reader.trajectory(run_id, k=k, step=step, phase=phase or TRAIN)
+            print_trajectory("trace", run, stored, heat=heat, as_json=as_json)
+        elif tool is not None or outcome is not None:
+            if flipped or follow or text is not None:
+                raise RlfError("--tool and --outcome list calls; --flipped, --follow and --text are for trajectories.")
+            calls = find_calls(reader, run_id, wanted, tool, outcome, limit)
+            print_result("trace", calls, as_json, calls_table(calls) if calls else "no call matches.")
+        elif follow:
+            for stored in follow_trajectories(reader, run_id, wanted, text):
+                print_trajectory("trace", run, stored, heat=heat)
+        else:
+            matches = find_flipped(reader, run_id, limit) if flipped else find(reader, run_id, wanted, text, limit)
+            there = wanted_trajectories(phase=phase, step=step)
+            if not (matches or flipped) and (step is not None or phase) and not find(reader, run_id, there, None, 1):
+                reader.trajectory(run_id, k=0, step=step, phase=phase or TRAIN)  # raises, and says which there are
+            print_result("trace", matches, as_json, matches_table(matches) if matches else "no trajectory matches.")
+            if matches and not as_json:
+                first, more = matches[0].summary, "; --limit lists more" if len(matches) == limit else ""
+                place = f"{first.k} --phase {first.phase} --step {first.step}{runs_option(runs_folder)}"
+                print(f"the first, turn by turn: rlf trace {run_id} {place}{more}")
+
+
+def print_trajectory(
+    command: str, run: Run, stored: StoredTrajectory, *, heat: bool = False, as_json: bool = False
+) -> None:
+    """Prints a trajectory, as a page or as the JSON of a command."""
+    from rlf.reports.trace import heat_legend, heated
+    from rlf.reports.trajectory import legend, trajectory_view
+    from rlf.runs.trajectories import Openings, token_decoder
+
+    if as_json:
+        print_envelope(command, stored)
+        return
+    summary, console = stored.summary, stdout_console()
+    advantage = "" if summary.advantage is None else f" · advantage {summary.advantage:+.3f}"
+    place = f"{summary.phase} step {summary.step} · trajectory {summary.k}"
+    console.print(f"run {run.record.id} · {place}{advantage}", style="dim")
+    texts = heated(stored.scored.trajectory, token_decoder(run)) if heat else None
+    opening = Openings(run)(stored.scored.trajectory)
+    console.print(trajectory_view(stored.scored, sampled=texts, opening=opening), heat_legend() if heat else legend())

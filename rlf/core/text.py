@@ -7,7 +7,7 @@ name; a `Redactor` then strikes the secrets out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import Thread
 from typing import Any
@@ -48,6 +48,12 @@ def clean_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {clean_value(key): clean_value(item) for key, item in value.items()}
     return [clean_value(item) for item in value] if isinstance(value, list) else value
+
+
+def list_some(names: Sequence[str], num_shown: int = 3) -> str:
+    """`a, b, c and 2 more`: the first names, and how many more there are."""
+    more = f" and {len(names) - num_shown} more" if len(names) > num_shown else ""
+    return f"{', '.join(names[:num_shown])}{more}"
 
 
 def size_bytes(text: str) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlf.core import Fault, Place, SpecError, hash_bytes, hash_json, nearest
 from rlf.core.plain_json import NoJsonValue, read_json
+from rlf.core.text import list_some
 from rlf.data.columns import cell, missing_column, tools_of_row
 from rlf.data.files import Row, fail, read_values, shown_name
 from rlf.data.source import read_rows
@@ -405,11 +406,10 @@ def _undeclared_tools(rows: Sequence[Row], maker: _Maker) -> list[Fault]:
     """One fault for all rows that describe tools that the spec does not declare: nobody would answer their calls."""
     if not maker.undeclared:
         return []
-    named = ", ".join(f"{name!r} in {number}" for name, number in maker.undeclared.most_common(MAX_FAULTS))
-    more = f" and {len(maker.undeclared) - MAX_FAULTS} more" if len(maker.undeclared) > MAX_FAULTS else ""
+    named = [f"{name!r} in {number}" for name, number in maker.undeclared.most_common()]
     message = (
-        f"{len(rows)} rows describe tools that the spec does not declare: {named}{more}. Declare them under `tools`, "
-        "import them with `rlf tools import`, or take them out of the column."
+        f"{len(rows)} rows describe tools that the spec does not declare: {list_some(named, MAX_FAULTS)}. Declare them "
+        "under `tools`, import them with `rlf tools import`, or take them out of the column."
     )
     return [Fault(Place(rows[0].place.file), "tools", message)]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlf.core.errors import RunError, first_line
 from rlf.core.identity import MANIFEST, hash_path
-from rlf.spec.model_files import list_some
+from rlf.core.text import list_some
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

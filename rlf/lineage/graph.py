@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from rlf.core import hash_json
+from rlf.core import RlfError, hash_json
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, AcceptedChange, Run, StoredTrajectory, TrajectoryFilter
 from rlf.types import ToolCall, ToolResult
@@ -116,6 +118,38 @@ def read_graph(reader: Reader, run_id: str, step: int | None = None) -> Graph:
         node for k, stored in whole if stored is not None for node in _walk_trajectory(step, k, stored, source)
     )
     return Graph(run.record.id, (*nodes, *collected))
+
+
+def whence(reader: Reader, thing: str) -> list[GraphNode]:
+    """A checkpoint, exported model or run, after everything that it was made from."""
+    graph, key = _find_node(reader, thing)
+    return [*graph.ancestors(key), *([node] if (node := graph.node(key)) else [])]
+
+
+def _find_node(reader: Reader, thing: str) -> tuple[Graph, str]:
+    """The graph that holds a thing, and the thing's key."""
+    path = Path(thing).absolute()
+    if not path.exists():  # every run's checkpoints are read for a path alone
+        with suppress(RlfError):
+            return _graph_of_run(reader, thing)
+    for run in reader.list_runs():
+        run_id = run.record.id
+        for kind, made in (("checkpoint", reader.checkpoints(run_id)), ("export", reader.exports(run_id))):
+            for item in made:
+                if Path(item.path).absolute() == path:
+                    return read_graph(reader, run_id), f"{kind}:{item.path}"
+    try:
+        return _graph_of_run(reader, thing)
+    except RlfError as error:
+        raise RlfError(
+            f"{thing}: no checkpoint, exported model or run of the lineage has this name. `rlf runs show RUN` "
+            "shows a run's checkpoints."
+        ) from error
+
+
+def _graph_of_run(reader: Reader, name: str) -> tuple[Graph, str]:
+    run_id = reader.get_run(name).record.id
+    return read_graph(reader, run_id), f"run:{run_id}"
 
 
 def _walk_trajectory(step: int, k: int, stored: StoredTrajectory, source: str) -> Iterator[GraphNode]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.errors import RlfError
@@ -21,9 +21,6 @@ from rlf.spec.model_files import folder_on_disk, model_location
 from rlf.spec.reader import mentioned, read_env_files
 from rlf.types import FailureClass, Outcome, RunStatus
 from rlf.types.trajectory import Trajectory
-
-if TYPE_CHECKING:
-    from rlf.reports.comparison import Comparison
 
 # The openings of a run's prompts, before each question, by the tokenizer of the run's model.
 
@@ -78,11 +75,6 @@ class Openings:
         tools = [tool["name"] for tool in self._spec.get("tools", ()) if not tool.get("hidden")]
         lines = [*sorted(texts), *([f"tools: {', '.join(tools)}"] if tools else [])]
         return "\n".join([*lines, f"(as the plan says: {why})"]) if lines else ""
-
-
-def openings_of(found: Comparison) -> dict[str, Openings]:
-    """The openings of each arm's first run, by the arm's letter."""
-    return {arm.letter: Openings(arm.members[0].run) for arm in found.arms}
 
 
 # Trajectories and calls of a run that match.

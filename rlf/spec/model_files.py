@@ -8,11 +8,12 @@ import re
 import struct
 import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rlf.builtin.names import BUILTIN, builtin_path
+from rlf.core.text import list_some
 from rlf.spec.paths import is_local
 
 
@@ -54,7 +55,6 @@ _MAX_HEADER_BYTES = 100_000_000
 _EQUAL_LAYERS = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Types of models whose layers have the same weights, under names of one form."""
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
-_SHOWN = 3
 """Weights that a message names."""
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 """Keys of `config.json` by which models say how many positions they have."""
@@ -192,12 +192,6 @@ def _find_odd_weights(config: Mapping[str, Any], shapes: Mapping[str, tuple[int,
         if name in shapes and shapes[name] != table
     ]
     return f"model*.safetensors has other shapes: {list_some(odd)}" if odd else None
-
-
-def list_some(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _read_entries(file: Path) -> tuple[dict[str, Any], int]:

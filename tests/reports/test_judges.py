@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rlf.lineage.records import Evaluation, TrainingStep
-from rlf.reports.comparison import compare_arms
-from rlf.reports.comparison_views import sheets
 from rlf.reports.report import JudgeTotals, judge_totals
-
-from .test_compare import arm, member, questions
 
 
 def took(tokens: float, cost_usd: float, **more: float) -> dict[str, float]:
@@ -28,11 +22,3 @@ def test_tokens_and_cost_are_summed_over_steps_and_evaluations() -> None:
 
 def test_a_run_without_judges_has_no_row() -> None:
     assert judge_totals([TrainingStep(1, {"rewards/exact/mean": 1.0, "tokens/total": 9.0}, 0.0)], []) == []
-
-
-def test_arms_are_compared_by_what_their_judges_took_in_the_mean_run() -> None:
-    judged = replace(member(questions(2, 2)), steps=STEPS, evaluations=EVALUATIONS)
-    cheaper = replace(judged, evaluations=[])
-    found = compare_arms([arm("A", judged, cheaper), arm("B", member(questions(2, 2)))])
-    (sheet,) = [sheet for sheet in sheets(found).results if sheet.title == "judges"]
-    assert sheet.rows == (("good: tokens", "900", "–"), ("good: cost", "$1.750", "–"))

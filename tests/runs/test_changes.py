@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from rlf.apps.compare.arms import Arm, DifferenceCause, arm_differences, read_arms
 from rlf.cli import app
 from rlf.core import RlfError, SpecError
 from rlf.lineage.graph import read_graph
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import FileRecord
 from rlf.plan import checks
-from rlf.reports.arms import Arm, DifferenceCause, arm_differences, read_arms
 from rlf.runs.changes import InputsChanged
 from rlf.runs.place import Places, open_lineage
 from rlf.runs.start import resume, run

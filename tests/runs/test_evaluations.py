@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 import rlf
+from rlf.apps.compare.views import compare_runs
 from rlf.apps.evaluate import play
 from rlf.apps.evaluate import prepare as module
 from rlf.apps.evaluate.play import EvaluationProgress, Spool, SpoolEntry
@@ -27,7 +28,6 @@ from rlf.core.redact import Redactor
 from rlf.lineage.records import TrajectoryFilter
 from rlf.reports.evaluations import read_evaluations
 from rlf.rollout.rollout import Rollout
-from rlf.runs.compare import compare_runs
 from rlf.runs.place import open_reader
 from rlf.runs.targets import endpoint_of
 from rlf.spec.models import EvalSpec

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import rlf
 from rlf.apps.bench.kind import read_names
 from rlf.apps.bench.run import TrialOptions
 from rlf.core.errors import RlfError
@@ -14,8 +15,6 @@ from rlf.core.plain_json import Jsonable
 from rlf.reports.evaluations import EvaluationRow
 from rlf.reports.sheets import points, points_range, rate
 from rlf.reports.statistics import Interval
-from rlf.runs.compare import compare_runs
-from rlf.runs.place import open_reader
 from rlf.runs.targets import endpoint_of, open_target
 
 UNDISTURBED = "undisturbed"
@@ -89,9 +88,8 @@ def robust(
 
 def _compare(target: str, rows: Mapping[str, EvaluationRow], runs_folder: Path) -> list[RobustRow]:
     """The rows of a model, each beside the first."""
-    with open_reader(runs_folder) as reader:
-        runs = [row.run_id for row in rows.values()]
-        contrasts = compare_runs(reader, runs).contrasts if len(runs) > 1 else ()
+    runs = [row.run_id for row in rows.values()]
+    contrasts = rlf.compare(*runs, runs_folder=runs_folder).contrasts if len(runs) > 1 else ()
     found = []
     for (name, row), contrast in zip(rows.items(), [None, *contrasts], strict=True):
         low, high = (None, None) if contrast is None or contrast.interval is None else contrast.interval

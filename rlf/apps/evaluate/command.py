@@ -21,6 +21,7 @@ from rlf.cli.arguments import (
     RunsFolder,
     ServedName,
     is_override,
+    load_part,
     runs_option,
     split_arguments,
 )
@@ -134,21 +135,17 @@ def _make_report(done: EvaluationResults, runs_folder: Path, html: Path | None) 
 
 def _render_page(run_ids: Sequence[str], runs_folder: Path) -> str:
     """One page: of several evaluations their comparison, question by question."""
-    from rlf.reports.comparison import Comparison, read_examples
-    from rlf.reports.comparison_views import comparison_page
     from rlf.reports.pages.render import run_page
     from rlf.reports.report import read_report
-    from rlf.runs.compare import compare_runs
     from rlf.runs.place import open_reader
-    from rlf.runs.trajectories import Openings, openings_of
+    from rlf.runs.trajectories import Openings
 
     with open_reader(runs_folder) as reader:
         if len(run_ids) == 1:
             run = reader.get_run(run_ids[0])
             return run_page(read_report(reader, run_ids[0]), reader.evaluations(run_ids[0]), Openings(run))
-        found = compare_runs(reader, run_ids)
-        assert isinstance(found, Comparison)
-        return comparison_page(found, read_examples(reader, found), openings_of(found))
+        page: str = load_part("apps.compare.views:page_of_runs", "--html of several models")(reader, run_ids)
+        return page
 
 
 def _print_end(

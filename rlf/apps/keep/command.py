@@ -222,11 +222,11 @@ def whence_command(
     as_json: AsJson = False,
 ) -> None:
     """Walk a checkpoint or exported model back to everything that made it, each with the hash of its content."""
-    from rlf.runs import compare as graph
+    from rlf.lineage.graph import whence
     from rlf.runs.place import open_reader
 
     with open_reader(runs_folder) as reader:
-        found = graph.whence(reader, thing)
+        found = whence(reader, thing)
     print_result("runs whence", found, as_json, lambda: print_nodes(found))
 
 

@@ -21,6 +21,7 @@ from rlf.apps.web.guard import Departures, RequestGuard
 from rlf.apps.web.pages import ROUTERS
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import API, Area, Site
+from rlf.cli.commands import load_function
 from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError, SpecError
 from rlf.core.plain_json import as_json
 
@@ -41,12 +42,15 @@ def describe_answers(
     """An OpenAPI document with the schemas of answers and errors; those of streams stay as they are.
 
     Args:
-        answers: by operation its status, and the function or the task in a fork whose result it is.
+        answers: by operation its status, and the function whose result it is, the task in a fork, or the place below
+            rlf of an app's function.
     """
     from rlf.apps.web.tasks import TASKS  # loads what checks load
     from rlf.cli.outputs import returned_schemas  # loads what every command may print
 
-    functions = {name: TASKS[one] if isinstance(one, str) else one for name, (_, one) in answers.items()}
+    functions = {name: one for name, (_, one) in answers.items() if not isinstance(one, str)}
+    names = {name: one for name, (_, one) in answers.items() if isinstance(one, str)}
+    functions |= {name: TASKS[one] if one in TASKS else load_function(one) for name, one in names.items()}
     schemas, definitions = returned_schemas(functions, _REFS)
     components = document.setdefault("components", {}).setdefault("schemas", {})
     components |= definitions | {"Error": _ERROR}

@@ -8,7 +8,7 @@ from itertools import accumulate
 from statistics import fmean
 from typing import Any
 
-from rlf.apps.web.comparisons import PlanValues, parse_plans, varied_keys
+from rlf.apps.web.plan_values import PlanValues, parse_plans, varied_keys
 from rlf.apps.web.run_views import run_title
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader

@@ -24,7 +24,7 @@ from rlf import __version__
 from rlf.apps.web.files import ProjectFiles
 from rlf.apps.web.forks import FreshProcesses
 from rlf.apps.web.jobs import Jobs
-from rlf.apps.web.settings import WebSettings
+from rlf.apps.web.settings import WebSettings, apps_with_page
 from rlf.core.errors import RlfError
 from rlf.core.identity import short
 from rlf.core.images import read_image_file
@@ -239,7 +239,8 @@ class Area:
     def __init__(self, site: Site, name: str) -> None:
         self.router = APIRouter(prefix=API, tags=[name])
         self.answers: dict[str, tuple[int, Callable[..., Any] | str]] = {}
-        """By operation: its status, and the function, or the task of `rlf.apps.web.tasks`, that returns the data."""
+        """By operation: its status, and what returns the data: the function, the task of `rlf.apps.web.tasks`, or the
+        place below rlf of an app's function."""
         self._read_only = site.settings.read_only
 
     def read(self, path: str, *, task: str | None = None) -> Callable[[_Handler], _Handler]:
@@ -280,7 +281,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _make_environment() -> Environment:
     """Templates in which every text is escaped and has its control and direction characters shown."""
     environment = Environment(
-        loader=FileSystemLoader([_HERE / "templates", _SHARED]),
+        loader=FileSystemLoader(
+            [_HERE / "templates", _SHARED, *(_HERE.parent / app for app in sorted(apps_with_page()))]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -16,7 +16,7 @@ from rlf.python.specs import Check, check
 from rlf.runs import tools as load
 
 if TYPE_CHECKING:
-    from rlf.apps.web.comparisons import PlanChange
+    from rlf.apps.web.plan_values import PlanChange
     from rlf.runs.planning import PlanReport
     from rlf.runs.prompts import ShownPrompt
 
@@ -84,7 +84,7 @@ class PlannedText:
 
 def plan_text(path: str, text: str | None, overrides: Sequence[str], runs: str = "runs") -> PlannedText:
     """`rlf plan` of a spec whose text may not be saved, and where it differs from the last run."""
-    from rlf.apps.web.comparisons import find_plan_changes, last_run, plan_leaves
+    from rlf.apps.web.plan_values import find_plan_changes, last_run, plan_leaves
     from rlf.runs.planning import report_plan
     from rlf.spec.layers import absolute
 

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 
 def render_page(template: str, **values: object) -> str:
-    """A template of this folder as one page that loads nothing: its style and its script stand in it."""
+    """A template as one page that loads nothing: its style and its script stand in it.
+
+    Args:
+        template: a file of this folder, or one of an app by its place in rlf.
+    """
     # Both are files of this package, without any text of a run.
     style, script = (Markup(_read_text(name)) for name in ("report.css", "report.js"))
     return (
@@ -35,7 +39,7 @@ def render_page(template: str, **values: object) -> str:
 
 
 def _read_text(name: str) -> str:
-    return files("rlf.reports.pages").joinpath(name).read_text(encoding="utf-8")
+    return files("rlf").joinpath(name if "/" in name else f"reports/pages/{name}").read_text(encoding="utf-8")
 
 
 @cache

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 from rlf.apps.web.api.live import Look
-from rlf.apps.web.comparisons import PlanChange, find_plan_changes, last_run, plan_leaves
+from rlf.apps.web.plan_values import PlanChange, find_plan_changes, last_run, plan_leaves
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import Site
 from rlf.core.clocks import stage, waiting_for

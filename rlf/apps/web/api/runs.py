@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Body, Query
 
-from rlf.apps.web.comparisons import KeyRuns, read_key, read_plans
+from rlf.apps.web.plan_values import KeyRuns, read_key, read_plans
 from rlf.apps.web.run_views import Curves, OverviewPage, RunView, page_overviews, read_curves, read_run
 from rlf.apps.web.site import Area, Site
 from rlf.core.errors import RlfError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -12,13 +12,9 @@ from fastapi.responses import HTMLResponse
 
 from rlf.apps.web.pages.shared import lineage, page, site_of
 from rlf.apps.web.run_views import page_overviews, run_title
-from rlf.core.errors import RlfError
+from rlf.cli.commands import load_function
+from rlf.core.errors import NotFoundError, RlfError
 from rlf.lineage.reader import Reader
-from rlf.reports.comparison import Comparison, read_examples
-from rlf.reports.comparison_views import courses_of, page_values
-from rlf.reports.pages.chart import further_curves, main_curves
-from rlf.runs.compare import compare_runs
-from rlf.runs.trajectories import openings_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -30,6 +26,8 @@ def show_comparison(
     request: Request, a: Annotated[Sequence[str], Query()] = (), mode: str | None = None
 ) -> HTMLResponse:
     """Arms, the first one the baseline; commas join the seeds of one. With fewer than two a choice of runs."""
+    if "compare" not in site_of(request).settings.apps:
+        raise NotFoundError("this rlf has no `rlf runs compare`, whose page this is.")
     fault = ""
     if not site_of(request).has_lineage and not a:
         return page(request, "choose.html", "Compare", place="compare", chosen=(), offered=(), fault="")
@@ -46,19 +44,7 @@ def show_comparison(
 
 
 def _compared(request: Request, reader: Reader, names: Sequence[str], mode: str | None) -> HTMLResponse:
-    found = compare_runs(reader, names, mode)
+    values = load_function("apps.compare.page:template_values")(reader, names, mode)
     command = shlex.join(["rlf", "runs", "compare", *names, *(["--mode", mode] if mode else [])])
-    values = comparison_values(reader, found)
-    modes = sorted({e.mode for arm in found.arms for m in arm.members for e in m.evaluations}, reverse=True)
-    about: dict[str, Any] = {"command": command, "names": names, "mode": mode or "", "modes": modes}
+    about: dict[str, Any] = {"command": command, "names": names, "mode": mode or ""}
     return page(request, "compare_page.html", place="compare", **about, **values)
-
-
-def comparison_values(reader: Reader, found: Comparison) -> dict[str, Any]:
-    """Values of the template of a comparison."""
-    courses = courses_of(found.arms)
-    charts = {
-        "charts": [asdict(chart) for chart in main_curves(courses)],
-        "more_charts": [asdict(chart) for chart in further_curves(courses)],
-    }
-    return page_values(found, read_examples(reader, found), openings_of(found)) | charts

@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from rlf.apps.web.comparisons import parse_plans, plan_leaves, read_key, read_plans, varied_keys
 from rlf.apps.web.pages.shared import lineage, page, site_of
+from rlf.apps.web.plan_values import parse_plans, plan_leaves, read_key, read_plans, varied_keys
 from rlf.apps.web.run_views import (
     DEAD,
     NAMED,
@@ -31,6 +31,7 @@ from rlf.apps.web.run_views import (
 from rlf.apps.web.site import Site
 from rlf.apps.web.talk import talk_commands
 from rlf.core.errors import RlfError
+from rlf.lineage.graph import whence
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, Run, TrajectoryFilter, TrajectoryOrder
 from rlf.reports.overview import NAMES, Overview, elapsed_s
@@ -39,7 +40,6 @@ from rlf.reports.report import Report, origin_facts, read_report, shown_events, 
 from rlf.reports.sheets import decimal, percent
 from rlf.reports.summary import difference_words, rate_rows
 from rlf.reports.sweep import is_sweep, read_sweep
-from rlf.runs import compare as graph
 
 router = APIRouter(include_in_schema=False)
 
@@ -311,7 +311,7 @@ def show_files(request: Request, name: str) -> HTMLResponse:
     """The inputs of a run, and the graph of what it made."""
     with lineage(request) as reader:
         run = reader.get_run(name)
-        nodes = graph.whence(reader, run.record.id)
+        nodes = whence(reader, run.record.id)
         checkpoints = reader.checkpoints(run.record.id)
     values = {"run": run, "nodes": nodes, "checkpoints": checkpoints}
     return page(request, "files.html", f"files · {run.record.id}", place="runs", **values)

@@ -15,8 +15,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlf.core.errors import RlfError
+from rlf.core.text import list_some
 from rlf.lineage.records import (
     EVALUATION,
+    SWEEP,
     AcceptedChange,
     Evaluation,
     Run,
@@ -28,7 +30,6 @@ from rlf.lineage.records import (
     TrajectorySummary,
 )
 from rlf.reports.sheets import letters_for, visible
-from rlf.reports.sweep import is_sweep
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
@@ -156,10 +157,10 @@ class _Group:
 def _find_groups(reader: Reader, name: str) -> list[_Group]:
     """The arms that one word of the command names."""
     runs = [reader.get_run(part) for part in name.split(",") if part]
-    if len(runs) == 1 and is_sweep(runs[0]):
+    if len(runs) == 1 and runs[0].record.engine == SWEEP:
         return _sweep_groups(reader, runs[0])
     for run in runs:
-        if is_sweep(run):
+        if run.record.engine == SWEEP:
             raise RlfError(f"run {run.record.id}: a sweep has an arm for each setting. Name it without commas.")
     if not runs:
         raise RlfError(f"got {name!r}; expected a run's id, several with commas, or a sweep.")
@@ -206,11 +207,10 @@ def _join_seeds(reader: Reader, runs: Sequence[Run]) -> _Group:
         other = _read_setting(reader, run.record)
         what = [key for key in dict.fromkeys((*setting, *other)) if setting.get(key) != other.get(key)]
         if what:
-            parts = [_describe_values(key, setting.get(key), other.get(key)) for key in what[:_NAMED]]
-            more = f" and {len(what) - _NAMED} more" if len(what) > _NAMED else ""
+            parts = [_describe_values(key, setting.get(key), other.get(key)) for key in what]
             raise RlfError(
-                f"run {run.record.id}: is no other seed of run {first.record.id}; they differ in {', '.join(parts)}"
-                f"{more}. Commas join runs that differ in their seeds alone. Write a space between others: "
+                f"run {run.record.id}: is no other seed of run {first.record.id}; they differ in "
+                f"{list_some(parts)}. Commas join runs that differ in their seeds alone. Write a space between others: "
                 f"`rlf runs compare {first.record.id} {run.record.id}`."
             )
         record = run.record  # evaluations of one model are one, and so are other runs of one seed

@@ -15,8 +15,8 @@ from enum import StrEnum
 from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar
 
+from rlf.apps.compare.arms import Arm, ArmMember, shared_step
 from rlf.lineage.records import EVALUATION, TrajectorySummary
-from rlf.reports.arms import Arm, ArmMember, shared_step
 from rlf.reports.paired import Evidence, PairedFinding, judge, paired_evidence
 from rlf.reports.statistics import (
     Estimate,

@@ -1,4 +1,4 @@
-"""A comparison in the terminal."""
+"""A comparison in the terminal, as Markdown, LaTeX, CSV and a page."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -16,22 +16,23 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from rlf.reports.arms import Arm
-from rlf.reports.comparison import (
+from rlf.apps.compare.arms import Arm, read_arms
+from rlf.apps.compare.comparison import (
     Comparison,
     ComparisonExample,
     FlipRow,
     KindRows,
+    compare_arms,
     first_of_each,
     flip_matrix,
-    pair_of,
-    question_of,
+    read_examples,
     title_of,
     turn_words,
 )
-from rlf.reports.outcomes import Basis, ReachedStep
-from rlf.reports.pages.chart import ArmCurve, charts_svg, draw, further_curves, main_curves
-from rlf.reports.pages.render import SidePair, render_page
+from rlf.apps.compare.outcomes import Basis, ReachedStep
+from rlf.lineage.reader import Reader
+from rlf.reports.pages.chart import ArmCurve, Chart, charts_svg, draw, further_curves, main_curves
+from rlf.reports.pages.render import render_page
 from rlf.reports.paired import power_words
 from rlf.reports.report import judge_totals
 from rlf.reports.sheets import (
@@ -53,6 +54,7 @@ from rlf.reports.sheets import (
 )
 from rlf.reports.statistics import Estimate
 from rlf.reports.trajectory import ReadOpening, no_opening, trajectory_view
+from rlf.runs.trajectories import Openings
 
 # A comparison as tables of text, the same for the terminal, Markdown and the page.
 
@@ -334,75 +336,86 @@ _MAX_FLIPS = 100
 """Questions of each arm that the page holds turn by turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Flip:
-    """A question that came out differently, both sides whole."""
-
-    letter: str
-    task_id: str
-    kind: str
-    question: str
-    gained: bool
-    pair: SidePair
-
-
 def comparison_page(
     found: Comparison, examples: Sequence[ComparisonExample], openings: Mapping[str, ReadOpening] | None = None
 ) -> str:
     """The page as HTML; it loads nothing, and what models and tools wrote stays text in it."""
-    courses = courses_of(found.arms)
-    charts = {"charts": list(map(draw, main_curves(courses))), "more_charts": list(map(draw, further_curves(courses)))}
-    return render_page("compare.html", **page_values(found, examples, openings), **charts)
+    return render_page("apps/compare/compare.html", **page_values(found, examples, openings, draw))
 
 
 def figures(found: Comparison) -> dict[str, str]:
     """The page's charts as SVG, by the name of a file."""
-    courses = courses_of(found.arms)
-    charts = [*main_curves(courses), *further_curves(courses)]
+    charts = [chart for some in _charts_of(found) for chart in some]
     return {f"{re.sub(r'[^.A-Za-z0-9_-]+', '-', chart.name)}.svg": charts_svg([draw(chart)]) for chart in charts}
 
 
-def courses_of(arms: Sequence[Arm]) -> list[ArmCurve]:
-    """The runs of each arm."""
-    return [ArmCurve(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in arms]
+def _charts_of(found: Comparison) -> tuple[list[Chart], list[Chart]]:
+    """The main charts of the arms' runs, and the further ones."""
+    courses = [
+        ArmCurve(arm.letter, [m.steps for m in arm.members], [m.evaluations for m in arm.members]) for arm in found.arms
+    ]
+    return main_curves(courses), further_curves(courses)
 
 
 def page_values(
-    found: Comparison, examples: Sequence[ComparisonExample], openings: Mapping[str, ReadOpening] | None = None
+    found: Comparison,
+    examples: Sequence[ComparisonExample],
+    openings: Mapping[str, ReadOpening] | None,
+    show_chart: Callable[[Chart], Any],
 ) -> dict[str, Any]:
-    """Values of the template beside the curves.
+    """Values of the template.
 
     Args:
         examples: Questions that came out differently, whole; those that an arm lost first.
         openings: Reads what an arm's policy saw before the question, by the arm's letter.
+        show_chart: Makes of a chart what the template shows.
     """
-    tables = sheets(found)
-    flips = [
-        _Flip(
-            example.right_letter,
-            example.task_id,
-            example.right.summary.kind or "",
-            question_of(example),
-            (example.right.summary.success or 0.0) > (example.left.summary.success or 0.0),
-            pair_of(example, openings or {}),
-        )
-        for example in first_of_each(examples, _MAX_FLIPS)
-    ]
+    tables, (charts, more_charts) = sheets(found), _charts_of(found)
+    flips = [(example, example.pair(openings or {})) for example in first_of_each(examples, _MAX_FLIPS)]
     num_flips = sum(len(contrast.flips) for contrast in found.contrasts if contrast is not None)
     return {
         "title": title_of(found),
         "verdicts": found.verdicts,
         "power": None if found.power is None else power_words(found.power),
         "arms": found.arms,
+        "charts": list(map(show_chart, charts)),
+        "more_charts": list(map(show_chart, more_charts)),
         "results": tables.results,
         "origins": tables.origins,
         "kinds": flip_matrix(found, examples),
         "turn_words": turn_words,
-        "shown": {(flip.letter, flip.task_id) for flip in flips},
+        "shown": {(flip.right_letter, flip.task_id) for flip, _ in flips},
         "flips": flips,
         "questions_note": "a mark for each question, by the first runs of the arms at their last evaluation",
         "flips_note": f"{len(flips)} of {num_flips}, those that an arm lost first",
     }
+
+
+# Runs by name, from a lineage.
+
+
+def compare_runs(
+    reader: Reader,
+    names: Sequence[str],
+    mode: str | None = None,
+    threshold: float | None = None,
+    *,
+    at_ends: bool = False,
+) -> Comparison:
+    """Compares runs; of one arm, such as a sweep of seeds alone, what chance does to it."""
+    found = compare_arms(read_arms(reader, names), mode, threshold, at_ends=at_ends)
+    return replace(found, markdown=markdown(found))
+
+
+def openings_of(found: Comparison) -> dict[str, Openings]:
+    """The openings of each arm's first run, by the arm's letter."""
+    return {arm.letter: Openings(arm.members[0].run) for arm in found.arms}
+
+
+def page_of_runs(reader: Reader, names: Sequence[str]) -> str:
+    """The page that compares runs, with every question that came out differently."""
+    found = compare_runs(reader, names)
+    return comparison_page(found, read_examples(reader, found), openings_of(found))
 
 
 # Every curve of arms as CSV, one value a line, for tools of the reader's own.

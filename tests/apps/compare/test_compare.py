@@ -15,6 +15,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rlf.apps.compare.arms import Arm, ArmMember, DifferenceCause, arm_differences, named_by_difference, read_arms
+from rlf.apps.compare.comparison import compare_arms, flip_matrix, read_examples
+from rlf.apps.compare.outcomes import Basis, contrasts, outcome
+from rlf.apps.compare.views import HEADER, comparison_page, comparison_view, csv_text, markdown, sheets
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
@@ -32,17 +36,14 @@ from rlf.lineage.records import (
 from rlf.lineage.resumed import accept_changes
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
-from rlf.reports.arms import Arm, ArmMember, DifferenceCause, arm_differences, named_by_difference, read_arms
-from rlf.reports.comparison import compare_arms, flip_matrix, read_examples
-from rlf.reports.comparison_views import HEADER, comparison_page, comparison_view, csv_text, markdown, sheets
-from rlf.reports.outcomes import Basis, contrasts, outcome
 from rlf.reports.pages.chart import ArmCurve, draw, main_curves
 from rlf.reports.report import read_report
 from rlf.types import EvaluationFinished, RunStatus
 
-from .rendering import rendered
-from .synthetic import events, run_record
-from .test_summary import tried
+from ...reports.rendering import rendered
+from ...reports.synthetic import events, run_record
+from ...reports.test_judges import EVALUATIONS, STEPS
+from ...reports.test_summary import tried
 
 RATES = (3e-4, 3e-5)
 
@@ -761,3 +762,11 @@ def test_metrics_of_terms_outcomes_and_stops_are_named_in_words() -> None:
         "calls that ended as tool error",
         "trajectories that stopped for max turns",
     ]
+
+
+def test_arms_are_compared_by_what_their_judges_took_in_the_mean_run() -> None:
+    judged = replace(member(questions(2, 2)), steps=STEPS, evaluations=EVALUATIONS)
+    cheaper = replace(judged, evaluations=[])
+    found = compare_arms([arm("A", judged, cheaper), arm("B", member(questions(2, 2)))])
+    (sheet,) = [sheet for sheet in sheets(found).results if sheet.title == "judges"]
+    assert sheet.rows == (("good: tokens", "900", "–"), ("good: cost", "$1.750", "–"))

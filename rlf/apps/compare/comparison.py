@@ -7,11 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rlf.core.errors import RlfError
-from rlf.core.plain_json import Jsonable
-from rlf.lineage.records import StoredTrajectory, TrajectorySummary
-from rlf.reports.arms import Arm, ArmDifference, DifferenceCause, arm_differences, named_by_difference, shared_step
-from rlf.reports.outcomes import (
+from rlf.apps.compare.arms import Arm, ArmDifference, DifferenceCause, arm_differences, named_by_difference, shared_step
+from rlf.apps.compare.outcomes import (
     ArmOutcome,
     Basis,
     Contrast,
@@ -21,6 +18,10 @@ from rlf.reports.outcomes import (
     outcome,
     tries_at,
 )
+from rlf.core.errors import RlfError
+from rlf.core.plain_json import Jsonable
+from rlf.core.text import list_some
+from rlf.lineage.records import StoredTrajectory, TrajectorySummary
 from rlf.reports.pages.render import SidePair, beside, side
 from rlf.reports.paired import Power, power_of
 from rlf.reports.sheets import counted, level, p_value, percent, points, points_range, rate, visible
@@ -29,9 +30,6 @@ from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
-
-_NAMED = 3
-"""Differences of one cause that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +84,10 @@ def compare_arms(
     chosen = mode or (shared[0] if shared else None)
     level = default_threshold(arms, chosen or "") if threshold is None else threshold
     found = (None,) * (len(arms) - 1) if chosen is None else contrasts(arms, chosen, at_ends=at_ends)
+    no_shares = [
+        chosen and find_no_share((arms[0], arm), chosen, None if at_ends else shared_step([arms[0], arm], chosen))
+        for arm in arms[1:]
+    ]
     return Comparison(
         arms=tuple(arms),
         mode=chosen,
@@ -94,8 +96,7 @@ def compare_arms(
         outcomes=tuple(outcome(arm, chosen or "", level) for arm in arms),
         contrasts=found,
         verdicts=tuple(
-            verdict(arms[0], arm, one, _find_no_share(arms[0], arm, chosen, at_ends=at_ends))
-            for arm, one in zip(arms[1:], found, strict=True)
+            verdict(arms[0], arm, one, no_share) for arm, one, no_share in zip(arms[1:], found, no_shares, strict=True)
         )
         or (_describe_mean(arms[0], chosen),),
         power=_find_power(found),
@@ -120,12 +121,6 @@ def _find_power(found: Sequence[Contrast | None]) -> Power | None:
 def title_of(found: Comparison) -> str:
     """`A steps=5 against B steps=2`."""
     return " against ".join(f"{arm.letter} {arm.label}" for arm in found.arms)
-
-
-def _find_no_share(baseline: Arm, arm: Arm, mode: str | None, *, at_ends: bool) -> str | None:
-    if mode is None:
-        return None
-    return find_no_share((baseline, arm), mode, None if at_ends else shared_step([baseline, arm], mode))
 
 
 def verdict(baseline: Arm, arm: Arm, found: Contrast | None, no_share: str | None = None) -> str:
@@ -201,7 +196,7 @@ def _describe_evidence(found: Contrast, low: float, high: float) -> str:
 def _describe_differences(found: Sequence[ArmDifference]) -> str:
     """Where two arms differ, in words."""
     named = {cause: [item.what for item in found if item.cause is cause] for cause in DifferenceCause}
-    parts = [_PHRASES[cause].format(_join_names(what)) for cause, what in named.items() if what]
+    parts = [_PHRASES[cause].format(list_some(what)) for cause, what in named.items() if what]
     if not parts:
         return "nothing that the lineage records differs between them"
     if len(parts) == 1:
@@ -219,11 +214,6 @@ _PHRASES = {
     DifferenceCause.PACKAGE: "the package versions of {}",
     DifferenceCause.MACHINE: "the machine's {}",
 }
-
-
-def _join_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _list_reservations(baseline: Arm, arm: Arm, found: Contrast) -> list[str]:
@@ -263,8 +253,7 @@ def _note_members(*arms: Arm) -> Iterator[str]:
     """What joins runs of an arm that were not made alike, and which of them do not count."""
     for arm in arms:
         if other := arm.list_other_code():
-            more = f" and {len(other) - _NAMED} more" if len(other) > _NAMED else ""
-            yield f"Runs of {arm.letter} differ in {', '.join(other[:_NAMED])}{more}."
+            yield f"Runs of {arm.letter} differ in {list_some(other)}."
         if len(arm.repeats) == 1:
             what = f"Run {arm.repeats[0]} has the plan and the seed of another run of {arm.letter} and does"
             yield f"{what} not count."
@@ -298,6 +287,22 @@ class ComparisonExample:
     right_letter: str
     right: StoredTrajectory
 
+    @property
+    def question(self) -> str:
+        """The last message of the prompt, in one line."""
+        messages = self.left.scored.trajectory.task.messages
+        return visible(" ".join(messages[-1].content.split()) if messages else self.task_id)
+
+    @property
+    def gained(self) -> bool:
+        """Whether the right side did better."""
+        return (self.right.summary.success or 0.0) > (self.left.summary.success or 0.0)
+
+    def pair(self, openings: Mapping[str, ReadOpening]) -> SidePair:
+        """Both sides, turn beside turn. Args: openings: read what a policy saw before it, by the arm's letter."""
+        sides = ((self.left_letter, self.left), (self.right_letter, self.right))
+        return beside(*(side(name, one, openings.get(name, no_opening)(one.scored.trajectory)) for name, one in sides))
+
 
 def read_examples(reader: Reader, found: Comparison, limit: int = MATRIX_FLIPS) -> list[ComparisonExample]:
     """The first `limit` flips of each arm against the baseline; those that the arm lost come first."""
@@ -321,19 +326,6 @@ def first_of_each(examples: Sequence[ComparisonExample], number: int) -> Iterato
         num_seen[example.right_letter] += 1
         if num_seen[example.right_letter] <= number:
             yield example
-
-
-def pair_of(example: ComparisonExample, openings: Mapping[str, ReadOpening]) -> SidePair:
-    """Both sides, turn beside turn.
-
-    Args:
-        openings: Reads what an arm's policy saw before the question, by the arm's letter.
-    """
-    left, right = (
-        side(letter, stored, openings.get(letter, no_opening)(stored.scored.trajectory))
-        for letter, stored in ((example.left_letter, example.left), (example.right_letter, example.right))
-    )
-    return beside(left, right)
 
 
 # Which questions came out differently: a row for each question, a column for each arm, and where two arms part.
@@ -404,9 +396,9 @@ def _make_flip_row(
     return FlipRow(
         task_id=task,
         kind=next((item.kind for item in items if item is not None and item.kind), ""),
-        question=next((question_of(example) for example in examples if example is not None), ""),
+        question=next((example.question for example in examples if example is not None), ""),
         successes=tuple(None if item is None or item.reward is None else item.success for item in items),
-        turns=tuple(None if example is None else pair_of(example, {}).first_difference for example in examples),
+        turns=tuple(None if example is None else example.pair({}).first_difference for example in examples),
     )
 
 
@@ -424,12 +416,6 @@ def _make_kind(kind: str, rows: Sequence[FlipRow], num_arms: int) -> KindRows:
         tuple(flips(place, gained=False) for place in range(num_arms)),
         tuple(Counter(turn for row in rows if (turn := row.turns[place])) for place in range(num_arms)),
     )
-
-
-def question_of(example: ComparisonExample) -> str:
-    """The last message of the prompt, in one line."""
-    messages = example.left.scored.trajectory.task.messages
-    return visible(" ".join(messages[-1].content.split()) if messages else example.task_id)
 
 
 def turn_words(turns: Counter[int]) -> str:

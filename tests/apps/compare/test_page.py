@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.apps.web.comparisons import view_comparison, view_question
+from rlf.apps.compare.page import view_comparison, view_question
 from rlf.core import RlfError
 from rlf.core.errors import NotFoundError
 from rlf.lineage.reader import Reader
@@ -13,7 +13,7 @@ from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
 from rlf.runs.trajectories import Openings
 
-from ..reports.synthetic import events, run_record
+from ...reports.synthetic import events, run_record
 
 NAMES = ("20260101-000000-aaaa", "20260101-000000-bbbb")
 

@@ -1,0 +1,1 @@
+"""Runs beside one another: what differs between them, by how much, and whether that exceeds chance."""
