@@ -5,35 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from rlf.rollout.rollout import Prefix, TokenRecord
+from rlf.rollout.rollout import Prefix
 from rlf.spec.models import TreeSpec
 from rlf.training.batch import make_batch
 from rlf.training.counting import branch_rollouts, find_cause, training_rollout, tree_metrics
-from rlf.types import Scored, StopReason, Task, Trajectory, Turn
+from rlf.types import StopReason, Task
+
+from .trajectories import played
 
 TASK = Task("q", ())
 TREE = TreeSpec(roots=2, rounds=2)
 SIZE = 10
 """Rollouts of the group: two roots, and four in each round."""
-
-
-def played(rollout, num_turns, reward=1.0):
-    """A prompt token, then turns of two tokens with an observation of one, the last without."""
-    prefix = rollout.prefix
-    record = TokenRecord([1]) if prefix is None else prefix.record()
-    turns = [] if prefix is None else [*prefix.turns]
-    for number in range(len(turns), num_turns):
-        start = len(record.tokens)
-        record.act([5, 6], [-1.0, -1.0])
-        if number < num_turns - 1:
-            record.observe([7])
-        turns.append(Turn(start, start + 2, len(record.tokens), ""))
-    trajectory = Trajectory(
-        rollout.id, rollout.task, rollout.sample_index, record.tokens, record.action_mask, record.rollout_logprobs,
-        tuple(turns), StopReason.ANSWERED, "a", num_prefix_turns=0 if prefix is None else prefix.num_turns,
-        prefix_of="" if prefix is None else prefix.trajectory.id,
-    )  # fmt: skip
-    return Scored(trajectory, (), reward, reward)
 
 
 def rounds():
