@@ -36,6 +36,21 @@ def test_a_call_that_is_shown_is_not_run_and_is_no_answer(name, place):
     assert {failure.kind for failure in parsed.failures} <= {"bad_call", "bad_json", "wrong_tag", "unterminated"}
 
 
+WORDS = {
+    "a fence": "code marks",
+    "a comment over lines": "a comment",
+    "a line comment": "a comment or quotation",
+    "thinking in capitals": "<thought>",
+}
+
+
+@pytest.mark.parametrize("place", WORDS)
+def test_a_shown_call_is_answered_with_what_it_stands_in(place):
+    chat = stand_in("hermes", [SEARCH])
+    parsed = chat.parse(PLACES[place].format(chat.write_call(CALL)), truncated=False)
+    assert f"The call stands in {WORDS[place]} and was not run." in parsed.failures[0].message
+
+
 FREE = [
     "I looked at this:\n```python\nx = 1\n```\nNow I search.\n{}",
     "Use ```x``` so.\n{}",

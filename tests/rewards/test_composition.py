@@ -413,3 +413,22 @@ def test_an_unknown_term_is_answered_with_the_others() -> None:
 def test_behind_a_closed_gate_no_gold_is_needed(trajectory: Any) -> None:
     scored = score(trajectory("x"), says("calls"), term("exact_match", when={"term": "calls", "at_least": 1}))
     assert (scored.reward, by_name(scored)["exact_match"].state) == (0.0, ScoreState.GATED)
+
+
+def test_a_term_of_one_task_in_three_is_asked_about_all_rollouts_of_about_a_third(trajectory: Any) -> None:
+    def asked(name: str) -> set[str]:
+        one = trajectory("Paris", "Paris")
+        tasks = [replace(one.task, id=f"q{number}") for number in range(300)]
+        played = [replace(one, task=task, id=f"{task.id}/{sample}") for task in tasks for sample in range(2)]
+        terms = [term("exact_match"), term(name, rule="contains", hidden=True, every=3)]
+        found = [(item.trajectory, by_name(item)[name]) for item in asyncio.run(score_with(terms, played))]
+        scored_ids = {trajectory.id for trajectory, score in found if score.value == 1.0}
+        others = {score.reason for trajectory, score in found if trajectory.id not in scored_ids}
+        assert others == {"not computed: it is asked about one task in 3"}
+        ids = {id_.partition("/")[0] for id_ in scored_ids}
+        assert scored_ids == {f"{id_}/{sample}" for id_ in ids for sample in range(2)}
+        return ids
+
+    ids, of_another = asked("truth"), asked("other")
+    assert 70 < len(ids) < 130
+    assert ids != of_another and ids & of_another, "whether one is asked says nothing of the other"

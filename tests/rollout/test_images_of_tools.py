@@ -42,6 +42,11 @@ def count(images: list[str]) -> str:
     return ", ".join(str(len(base64.b64decode(one))) for one in images) or "none"
 
 
+def double() -> ToolOutput:
+    """Show two images."""
+    return ToolOutput("two", images=(Image(PNG, "image/png"), Image(TURNED, "image/png")))
+
+
 def declare(function, **keys):
     where = f"{__name__}:{function.__name__}"
     return ToolDeclaration.model_validate(
@@ -49,9 +54,14 @@ def declare(function, **keys):
     )
 
 
-TOOLS = [declare(turn, images="image"), declare(count, images="images")]
+TOOLS = [declare(turn, images="image"), declare(count, images="images"), declare(double)]
 CALLS = [("turn", '{"degree": 90}'), ("count", "{}"), ("turn", '{"degree": 1, "image": "QQ=="}'), ("count", "{}")]
 TASK = Task("t", (Message("user", "<image> Upright?", (FIRST,)),))
+
+
+def by_turn(calls):
+    """Calls by turns: a list has those of one, any other is alone in its turn."""
+    return [one if isinstance(one, list) else [one] for one in calls]
 
 
 def texts_of(trajectory):
@@ -73,8 +83,12 @@ async def play_tokens(chat_class, task, max_images=4, calls=CALLS):
         tokenizer = byte_level(MARKUP, TEMPLATE)
         chat = Seeing(tokenizer, executor.descriptions)
         script = [
-            f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>{STOP}'
-            for name, arguments in calls
+            "\n".join(
+                f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+                for name, arguments in of_turn
+            )
+            + STOP
+            for of_turn in by_turn(calls)
         ]
         limits = RolloutLimits(max_turns=9, max_total_tokens=99999, max_images=max_images)
         policy = ScriptedPolicy(tokenizer, [*script, f"Yes.{STOP}"])
@@ -83,7 +97,11 @@ async def play_tokens(chat_class, task, max_images=4, calls=CALLS):
 
 
 async def play_text(task, max_images=4, calls=CALLS):
-    left = [Completion("", (RequestedCall(f"c{n}", *call),), "tool_calls", (), Usage()) for n, call in enumerate(calls)]
+    requests = [
+        tuple(RequestedCall(f"c{turn}.{place}", *call) for place, call in enumerate(of_turn))
+        for turn, of_turn in enumerate(by_turn(calls))
+    ]
+    left = [Completion("", of_turn, "tool_calls", (), Usage()) for of_turn in requests]
     left.append(Completion("Yes.", (), "stop", (), Usage()))
 
     async def chat(*_, **__):
@@ -128,6 +146,12 @@ def test_an_image_that_the_policy_is_not_shown_is_not_given_to_a_tool_either(pla
     assert texts_of(played(TASK, 2))[2:] == [f"turned {len(TURNED)} bytes by 1", f"{len(PNG)}, {len(TURNED)}"]
 
 
+def test_the_calls_of_a_turn_show_together_as_many_images_as_are_left(played):
+    both = [("double", "{}"), ("double", "{}")]
+    sizes = [str(len(each)) for each in (PNG, PNG, TURNED, PNG)]
+    assert texts_of(played(TASK, 4, [both, ("count", "{}")])) == ["two", "two", ", ".join(sizes)]
+
+
 def test_without_an_image_the_model_reads_that_there_is_none(played):
     trajectory = played(Task("t", (Message("user", "Upright?"),)), 4, CALLS[:2])
     assert texts_of(trajectory) == ["error: turn works on an image, and there is none yet", "none"]
@@ -136,7 +160,7 @@ def test_without_an_image_the_model_reads_that_there_is_none(played):
 
 def test_the_model_does_not_see_the_argument_of_images():
     shown = [tool.description_for_model.as_openai()["function"]["parameters"] for tool in TOOLS]
-    assert [(list(one["properties"]), one["required"]) for one in shown] == [(["degree"], ["degree"]), ([], [])]
+    assert [(list(one["properties"]), one["required"]) for one in shown[:2]] == [(["degree"], ["degree"]), ([], [])]
 
 
 def test_an_argument_of_images_that_there_is_not_is_a_fault_with_its_place():

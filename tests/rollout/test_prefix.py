@@ -90,6 +90,37 @@ def test_forks_of_a_prefix_are_kept(go_on, make_chat, num_turns):
     assert policy.requests == asked.requests[num_turns:]
 
 
+def test_a_trajectory_that_is_cancelled_leaves_something_only_after_a_turn_of_its_own(go_on, chat):
+    whole, _ = go_on(SCRIPT)
+
+    class Hanging(ScriptedPolicy):
+        async def sample(self, request):
+            if self.is_done():
+                await asyncio.Event().wait()
+            return await super().sample(request)
+
+        def is_done(self):
+            return len(self.requests) == num_turns
+
+    async def left(prefix):
+        found, policy = [], Hanging(chat.tokenizer, SCRIPT[:1])
+        sampling = Sampling(stop_token_ids=chat.stop_token_ids)
+        setting = Setting(policy, chat, Counter(), RolloutLimits(max_turns=6, max_total_tokens=9999), sampling)
+        playing = asyncio.ensure_future(
+            play(Rollout("t", whole.task, 0, seed=0, prefix=prefix), setting, cut_off=found.append)
+        )
+        await asyncio.wait([playing], timeout=0.1)
+        playing.cancel()
+        await asyncio.wait([playing])
+        return [(one.stop, len(one.turns)) for one in found]
+
+    for prefix, before in ((None, 0), (Prefix(whole, 2), 2)):
+        num_turns = 0
+        assert asyncio.run(left(prefix)) == []
+        num_turns = 1
+        assert asyncio.run(left(prefix)) == [(StopReason.CANCELLED, before + 1)]
+
+
 class Unreachable(Echo):
     """A tool whose host is gone."""
 

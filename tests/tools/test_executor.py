@@ -242,3 +242,73 @@ def test_the_model_cannot_call_a_hidden_tool_and_reward_terms_can(declare: Any) 
             return refused.outcome, refused.text, run.text, " ".join(tool.name for tool in executor.descriptions)
 
     assert asyncio.run(story()) == (Outcome.UNKNOWN_TOOL, "error: no tool 'gold' (known: echo)", "x", "echo")
+
+
+def test_every_counter_is_there_before_the_first_call(declare: Any) -> None:
+    counters = Executor([declare("echo")]).counters
+    assert {"calls", "cached", "truncated", "retries", "coerced", "loop_blocked", "abandoned"} <= counters.keys()
+    assert not any(counters.values())
+
+
+class Job:
+    """Where the calls of tools that a whole job shares are made: one at a time takes long enough to be seen."""
+
+    descriptions = ()
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.ended: list[str] = []
+        self.num_running = self.most_running = 0
+
+    async def invoke(self, call: ToolCall, *, trajectory_id: str) -> ToolResult:
+        self.calls.append(f"{trajectory_id}: {call.name}")
+        self.num_running += 1
+        self.most_running = max(self.most_running, self.num_running)
+        await asyncio.sleep(0.01)
+        self.num_running -= 1
+        return ToolResult(Outcome.OK, "from the job")
+
+    async def end_trajectory(self, trajectory_id: str) -> None:
+        self.ended.append(trajectory_id)
+
+
+def test_calls_of_a_tool_of_the_job_are_made_there_and_others_here(declare: Any) -> None:
+    job, of_job = Job(), {"limits": {"scope": "job"}}
+
+    async def main() -> list[str]:
+        tools = [declare("echo"), declare("record", **of_job), declare("hang", name="gold", hidden=True, **of_job)]
+        async with Executor(tools, elsewhere=job) as executor:
+            calls = [ToolCall(name, {"query": "here"}) for name in ("echo", "record", "gold", "nobody")]
+            results = [await executor.invoke(call, trajectory_id="t") for call in calls]
+            results.append(await executor.for_rewards.invoke(calls[2], trajectory_id="t"))
+            await executor.end_trajectory("t")
+            return [result.text for result in results]
+
+    known = "(known: echo, record)"
+    refused = [f"error: no tool 'gold' {known}", f"error: no tool 'nobody' {known}"]
+    assert asyncio.run(main()) == ["here", "from the job", *refused, "from the job"]
+    assert (job.calls, job.ended) == (["t: record", "t: gold"], ["t"])
+
+
+def test_a_job_without_tools_of_its_own_is_not_asked_to_end_trajectories(declare: Any) -> None:
+    job = Job()
+
+    async def main() -> None:
+        async with Executor([declare("echo")], elsewhere=job) as executor:
+            await executor.end_trajectory("t")
+
+    asyncio.run(main())
+    assert job.ended == []
+
+
+@pytest.mark.parametrize("most", [None, 2])
+def test_calls_of_a_tool_of_the_job_count_among_those_that_run_at_once(declare: Any, most: int | None) -> None:
+    job = Job()
+
+    async def main() -> None:
+        async with Executor([declare("echo", limits={"scope": "job"})], max_concurrency=most, elsewhere=job) as one:
+            calls = [one.invoke(ToolCall("echo", {"query": ""}), trajectory_id=str(n)) for n in range(5)]
+            await asyncio.gather(*calls)
+
+    asyncio.run(main())
+    assert (len(job.calls), job.most_running) == (5, most or 5)

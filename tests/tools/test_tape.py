@@ -134,3 +134,21 @@ def test_of_a_trajectory_that_a_resumed_run_plays_anew_the_latest_calls_count(
     assert texts == ["q: 1", "q: 3"]
     with pytest.raises(ReplayMiss, match="more often"):
         tape.answer(AnsweredCall("lost", "record", '{"query":"q"}'))
+
+
+def test_a_tool_that_changes_a_world_is_called_while_the_others_are_played_back(
+    declare: Any, toolbox: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "calls.jsonl"
+    record_two(declare, file)
+    own = declare("record")
+    monkeypatch.setattr(type(own.target), "is_played_back", property(lambda target: target is not own.target))
+
+    async def story() -> list[str]:
+        async with Executor([declare("echo"), own], replay=read_tape(file)) as executor:
+            results = [await ask(executor, "echo", query="a"), await ask(executor, "record", query="x")]
+            assert executor.counters["calls"] == 2
+            return [result.text for result in results]
+
+    assert asyncio.run(story()) == ["a", "x: 1"]
+    assert toolbox.CALLS == ["x"]

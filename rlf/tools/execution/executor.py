@@ -84,9 +84,9 @@ class Executor:
             seed=seed, count_tokens=count_tokens, redact=own.after(redact), notify=notify, meter=meter
         )
         self._max_concurrency = max_concurrency
-        self._elsewhere = elsewhere
         self._there = {d.name: d.hidden for d in declarations if elsewhere and d.limits.scope is LimitScope.JOB}
         """The tools that are opened elsewhere, and whether the model does not see them."""
+        self._elsewhere = elsewhere if self._there else None
         self._tools: dict[str, OpenTool] = {}
         self._shown: dict[str, OpenTool] = {}
         """The tools that the model sees."""
@@ -244,7 +244,7 @@ class Executor:
         """Gives back what tools hold for a trajectory that is over."""
         for tool in self._tools.values():
             await tool.end_trajectory(trajectory_id)
-        if self._there and self._elsewhere is not None:
+        if self._elsewhere is not None:
             await self._elsewhere.end_trajectory(trajectory_id)
 
     async def _call_elsewhere(self, call: ToolCall, course: Course, *, also_hidden: bool) -> ToolResult:
