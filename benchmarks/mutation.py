@@ -2,9 +2,9 @@
 
 Run: `make mutation`, or `python benchmarks/mutation.py [--each 60] [--seed 0] [AREA ...]` where mutmut is installed.
 The tests are collected and run once, with coverage by test. For each mutant a fork of that process puts the mutated
-functions in place and runs the tests that reach the changed lines, quickest first, until one fails. Mutants of strings,
-since most of them are words for a reader, and of what runs as a module is imported are left out. Prints each survivor
-and the killed share by area.
+functions in place and runs the tests that reach the changed lines, quickest first, until one fails; functions that keep
+results forget them before. Mutants of strings, since most of them are words for a reader, and of what runs as a module
+is imported are left out. Prints each survivor and the killed share by area.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import _lru_cache_wrapper
 from pathlib import Path
 from types import CodeType, FunctionType
+from typing import Any
 
 import pytest
 import torch
@@ -38,13 +40,18 @@ AREAS = {
     "algo": (["algo/**/*.py"], ["algo"]),
     "training": (
         [f"training/{name}.py" for name in ("batch", "collection", "counting", "draw", "samplers")],
-        ["training"],
+        [
+            "training",
+            *(f"engines/local/test_{name}.py" for name in ("update", "stretches")),
+            "apps/demos/test_teaching.py",
+        ],
     ),
     "chat": (
         [f"chat/{name}.py" for name in ("scan", "calls", "marks")],
         [
-            f"chat/test_{name}.py"
-            for name in ("hermes_parse", "quotes", "code_fence", "deepseek", "pythonic", "search_r1", "foreign")
+            "rewards/test_judge_special_tokens.py",
+            *(f"chat/test_{name}.py" for name in ("hermes_parse", "quotes", "code_fence", "marks", "foreign")),
+            *(f"chat/test_{name}.py" for name in ("deepseek", "pythonic", "search_r1")),
         ],
     ),
     "rollout": (
@@ -59,7 +66,7 @@ AREAS = {
         ["tools/execution/executor.py"],
         [
             f"tools/test_{name}.py"
-            for name in ("executor", "cache", "disk_cache", "tape", "output", "gate", "agent_kind")
+            for name in ("executor", "breaker", "cache", "disk_cache", "tape", "output", "gate", "agent_kind")
         ],
     ),
 }
@@ -104,7 +111,7 @@ def make_mutant(area: str, path: Path, module: Module, mutation: Mutation) -> Mu
     if "String" in type(mutation.original_node).__name__:
         return None
     source, mutated = path.read_text(), str(module.deep_replace(mutation.original_node, mutation.mutated_node).code)
-    if function_codes(path, mutated) == function_codes(path, source):
+    if placeless_codes(path, mutated) == placeless_codes(path, source):
         return None
     return Mutant(area, path, mutated, statement_lines(source, first_difference(source, mutated)))
 
@@ -124,6 +131,16 @@ def function_codes(path: Path, source: str) -> dict[tuple[str, int], CodeType]:
 
     visit(compile(source, str(path), "exec", dont_inherit=True))
     return codes
+
+
+def placeless_codes(path: Path, source: str) -> dict[tuple[str, int], CodeType]:
+    """The code of every function, equal to that of the same function on other lines."""
+
+    def without_places(code: CodeType) -> CodeType:
+        constants = tuple(without_places(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+        return code.replace(co_consts=constants, co_firstlineno=1, co_linetable=b"")
+
+    return {name: without_places(code) for name, code in function_codes(path, source).items()}
 
 
 def first_difference(before: str, after: str) -> int:
@@ -151,6 +168,13 @@ def put_in_place(mutant: Mutant) -> None:
             found = new.get(key_by_place[code.co_qualname, code.co_firstlineno])
             if found is not None and found.co_freevars == code.co_freevars:
                 function.__code__ = found
+
+
+def find_caches() -> list[_lru_cache_wrapper[Any]]:
+    """The functions of rlf that keep results. What is kept runs no line, neither for coverage nor with a mutant."""
+    gc.unfreeze()
+    kept = [item for item in gc.get_objects() if type(item) is _lru_cache_wrapper]
+    return [cached for cached in kept if (cached.__module__ or "").startswith("rlf.")]
 
 
 class MutationRun:
@@ -186,8 +210,13 @@ class MutationRun:
         paths = {str(mutant.path) for mutant in self.mutants}
         coverage = Coverage(data_file=None, config_file=False, include=sorted(paths))
         coverage.start()
+        caches, num_modules = [], 0
         for item in items:
             coverage.switch_context(item.nodeid)
+            if len(sys.modules) != num_modules:
+                caches, num_modules = find_caches(), len(sys.modules)
+            for cached in caches:
+                cached.cache_clear()
             self._failed, before = False, time.process_time()
             run_tests([item])
             self._seconds[item.nodeid] = time.process_time() - before
@@ -202,9 +231,10 @@ class MutationRun:
 
     def _check_fork(self, items: Sequence[pytest.Item]) -> None:
         """What fails in a fork without a mutant would count as killing every mutant; it is left out."""
-        path = self.mutants[0].path
-        null = Mutant("", path, path.read_text(), range(0))
-        sound = [item for item in items if item.nodeid in self._seconds]
+        nulls = [Mutant("", path, path.read_text(), range(0)) for path in {mutant.path for mutant in self.mutants}]
+        if faults := [null.path for null in nulls if self._fails([], null)]:
+            raise SystemExit(f"functions cannot be put in place: {', '.join(map(str, faults))}")
+        sound, null = [item for item in items if item.nodeid in self._seconds], nulls[0]
         broken = [item for item in sound if self._fails([item], null)] if self._fails(sound, null) else []
         for item in broken:
             print(f"\nleft out, since it fails in a fork: {item.nodeid}", file=sys.stderr)
@@ -250,6 +280,8 @@ class MutationRun:
         failed = True
         with suppress(BaseException):
             put_in_place(mutant)
+            for cached in find_caches():
+                cached.cache_clear()
             self._failed = False
             for item in items:
                 run_tests([item])
@@ -285,6 +317,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))  # also of processes that tests start, which import these
     torch.set_num_threads(1)  # so that forks are safe
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     areas = asked.areas or list(AREAS)
