@@ -13,7 +13,7 @@ from rlf.apps.serve.dialogue import StoredConversation
 from rlf.apps.serve.generation import AnswerRequest, Delta
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, Note, Refusal, read_request
-from rlf.apps.serve.turns import calls_of
+from rlf.apps.serve.turns import write_message
 from rlf.core.kinds import StrictModel
 from rlf.endpoints.openai import RequestedCall
 
@@ -165,10 +165,8 @@ class BlockDialect(Dialect):
             return
         text = "".join(block.text for block in self.blocks if block.kind is BlockKind.TEXT)
         thought = "".join(block.text for block in self.blocks if block.kind is BlockKind.REASONING)
-        answer: Json = {"role": "assistant", "content": text, **({"reasoning_content": thought} if thought else {})}
         calls = [RequestedCall(b.call.id, b.call.name, b.text) for b in self.blocks if b.call is not None]
-        if calls:
-            answer["tool_calls"] = calls_of(calls)
+        answer = write_message(text, calls, thought)
         # Without the system message: the request that continues brings its own, or has that of `settings`.
         messages = (*(each for each in self._chat.messages if each.get("role") != "system"), answer)
         # Characters as a measure of memory: what is kept is bounded, and the oldest go first.

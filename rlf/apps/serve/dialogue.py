@@ -126,8 +126,8 @@ class Dialogue:
         self.conversations: RecentValues[StoredConversation] = RecentValues(_MAX_CHARS)
         self.vision: Vision | None = None
         """What reads images; None: a request with one is refused."""
-        self.is_own = False
-        """Whether all that is remembered is one trajectory's."""
+        self.known: dict[bytes, CheckedMessage] | None = None
+        """Messages that were read, by a hash of what came, where all that is remembered is one trajectory's."""
         try:
             self._bound = lru_cache(maxsize=64)(partial(_open_format, chat_format, tokenizer, thinking_tag))
             self._has_format = bool(self._bound("[]"))
@@ -171,9 +171,9 @@ class Dialogue:
         self, checked: list[CheckedMessage], tools: Tools, answer: Mapping[str, Any], sampled: SampledTurn
     ) -> None:
         """Keeps the tokens of a turn, for the conversation that continues from it. Arguments as of `encode`."""
-        history = [*checked, checked_message(answer, len(checked))]
+        history = [*checked, *check_messages([answer], known=self.known)]
         key, words = _history_keys(history, tools)
-        for each in {key, words} if self.is_own else {key}:
+        for each in {key} if self.known is None else {key, words}:
             self.memory.put(each, sampled, len(sampled.tokens))
 
     def _continue_tokens(self, messages: list[CheckedMessage], tools: Tools) -> list[int] | None:
@@ -184,7 +184,9 @@ class Dialogue:
             return None
         key, words = _history_keys(messages[: last_turn + 1], tools)
         sampled = self.memory.get(key)
-        if sampled is None and self.is_own:  # ids tell apart what was sampled several times; a client may rename them
+        if (
+            sampled is None and self.known is not None
+        ):  # ids tell apart what was sampled several times; a client may rename them
             sampled = self.memory.get(words)
         after = messages[last_turn + 1 :]
         if sampled is None or not after:
@@ -293,7 +295,7 @@ def check_messages(
 
     Args:
         sees: with images.
-        known: those of earlier requests by a hash of what came, to which new ones are added.
+        known: those that were read, by a hash of what came; new ones are added.
 
     Raises:
         Refusal: one has no such form.

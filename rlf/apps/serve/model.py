@@ -24,7 +24,7 @@ from rlf.apps.serve.dialogue import (
 from rlf.apps.serve.generation import AnswerRequest, Delta, HostGate
 from rlf.apps.serve.grammar import CallsForm, SchemaForm
 from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest, describe_tools
-from rlf.apps.serve.turns import TurnReader, calls_of, random_ids
+from rlf.apps.serve.turns import TurnReader, decode_turn, random_ids, write_message
 from rlf.chat import ChatFormat
 from rlf.chat.marks import ParsedTurn
 from rlf.core.errors import RlfError
@@ -92,7 +92,7 @@ class ServedModel:
         form = await self._read_form(asked, chat, sampling.stop_token_ids)
         calls = None if form is not None else await self._read_calls(asked, chat, sampling.stop_token_ids, opening)
         sampling = sampling if form is None and calls is None else replace(sampling, form=form or calls)
-        decode = self.dialogue.text if chat is None else chat.decode
+        decode = self.dialogue.text if chat is None else lambda sampled: decode_turn(chat, tuple(sampled))
 
         def prepare(index: int, seed: int) -> AnswerRequest:
             reader = TurnReader(
@@ -109,7 +109,7 @@ class ServedModel:
                 if parsed is None or not is_whole or len(last.calls) != len(parsed.calls):
                     return
                 if last.calls or parsed.answer is not None:
-                    answer = {"role": "assistant", "content": reader.text, "tool_calls": calls_of(last.calls)}
+                    answer = write_message(reader.text, last.calls, last.reasoning)
                     observed = [None if isinstance(item, ToolCall) else item.message for item in parsed.observed]
                     turn = SampledTurn((*tokens, *sample.tokens), opening.text + text, tuple(observed))
                     self.dialogue.remember(messages, tools, answer, turn)

@@ -11,7 +11,7 @@ from rlf.apps.serve.dialect import Dialect, Event, Json
 from rlf.apps.serve.generation import AnswerRequest, Delta
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, CompletionRequest, show_logprobs
-from rlf.apps.serve.turns import calls_of
+from rlf.apps.serve.turns import calls_of, write_message
 
 
 class _OpenAi(Dialect):
@@ -117,15 +117,10 @@ class Chat(_OpenAi):
             yield {**self._head, "object": self.chunk_kind, "choices": [choice], **self._prompt_ids()}
 
     def _make_choice(self, delta: Delta) -> Json:
-        message: Json = {"role": "assistant", "content": delta.text or (None if delta.calls else "")}
-        if delta.calls:
-            message["tool_calls"] = calls_of(delta.calls)
-        if delta.reasoning:
-            message["reasoning_content"] = delta.reasoning
         logprobs = {"content": self._show_logprobs(delta)} if self.asked.logprobs else None
         return {
             "index": delta.index,
-            "message": message,
+            "message": write_message(delta.text, delta.calls, delta.reasoning),
             "finish_reason": delta.finish,
             "logprobs": logprobs,
             **self._token_ids(delta),

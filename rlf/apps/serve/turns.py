@@ -42,6 +42,12 @@ def parse_turn(chat: ChatFormat, text: str, truncated: bool) -> ParsedTurn:
     return chat.parse(text, truncated=truncated)
 
 
+@lru_cache(maxsize=256)
+def decode_turn(chat: ChatFormat, tokens: tuple[int, ...]) -> str:
+    """The text of a whole turn, as `parse_turn`."""
+    return chat.decode(tokens)
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """The part of a turn that was not shown yet."""
@@ -181,6 +187,16 @@ def cut_at_stop(text: str, stops: Sequence[str]) -> str:
 def calls_of(calls: Sequence[RequestedCall]) -> list[dict[str, Any]]:
     """Calls as an OpenAI message has them."""
     return [{"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in calls]
+
+
+def write_message(text: str, calls: Sequence[RequestedCall], reasoning: str) -> dict[str, Any]:
+    """A turn as an OpenAI message."""
+    message: dict[str, Any] = {"role": "assistant", "content": text or (None if calls else "")}
+    if calls:
+        message["tool_calls"] = calls_of(calls)
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    return message
 
 
 def _measure_overlap(text: str, stop: str) -> int:

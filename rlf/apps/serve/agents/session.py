@@ -35,7 +35,7 @@ from rlf.apps.serve.generation import HostGate, Metrics
 from rlf.apps.serve.grammar import CallsForm, SchemaForm
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.requests import ChatRequest, Refusal, SampledRequest
-from rlf.apps.serve.turns import parse_turn
+from rlf.apps.serve.turns import decode_turn, parse_turn
 from rlf.chat import ChatFormat
 from rlf.chat.encoding import decode
 from rlf.core.errors import RlfError
@@ -104,9 +104,7 @@ class Session:
         # tokens.
         self.dialogue = copy.copy(dialogue)
         self.dialogue.memory, self.dialogue.conversations = RecentValues(_MEMORY), RecentValues(_MEMORY)
-        self.dialogue.is_own, self.dialogue.vision = True, setting.chat.vision
-        self.known_messages: dict[bytes, CheckedMessage] = {}
-        """What requests brought, by its hash: each of them brings the whole history again."""
+        self.dialogue.known, self.dialogue.vision = {}, setting.chat.vision
         self._agent = agent
         self._attempts: dict[bytes, RequestAttempt] = {}
         self._num_attempts = 0
@@ -280,7 +278,7 @@ class Session:
 
     def _read(self, asked: _Asked, index: int, prompt: list[int], sample: Sample, sample_s: float) -> Call:
         chat = None if asked.chat is None else asked.chat.after(prompt)
-        text = (self.dialogue.text if chat is None else chat.decode)(sample.tokens)
+        text = self.dialogue.text(sample.tokens) if chat is None else decode_turn(chat, tuple(sample.tokens))
         number = len(self.tree.calls)
         shared = asked.messages, asked.tools, asked.opening + text
         if chat is None:
@@ -417,8 +415,8 @@ class SessionModel(ServedModel):
 
     def _take_messages(self, asked: ChatRequest, messages: Sequence[Mapping[str, Any]]) -> list[CheckedMessage]:
         """Keeps what a request says, and the results of calls that it holds."""
-        sees, known = self.dialogue.vision is not None, self._session.known_messages
-        self._asked.messages = checked = check_messages(messages, sees=sees, known=known)
+        sees = self.dialogue.vision is not None
+        self._asked.messages = checked = check_messages(messages, sees=sees, known=self.dialogue.known)
         self._asked.tools = dump_tools(asked.offered)
         if unknown := self._session.tree.hear(checked):
             self._session.counts["results of unknown calls"] += unknown
