@@ -147,6 +147,11 @@ class Estimator(Kind, ABC):
     spans_batch: ClassVar[bool] = False
     """True if it has statistics of the whole batch; of several worlds, of the batch's rows in each."""
 
+    @property
+    def subset_size(self) -> int:
+        """Rollouts in the subsets of a group that it compares, its `k`; 0 if it compares no subsets."""
+        return 0
+
     @abstractmethod
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:
         """The advantages of a whole batch: group and batch statistics see all rows at once."""

@@ -8,16 +8,16 @@ from rlf.algo.loss_config import PolicyLossKind
 from rlf.core import Fault
 from rlf.spec import LoadedSpec
 from rlf.spec.engines import Feature
-from rlf.spec.kinds import is_gae, is_pass_at_k
+from rlf.spec.kinds import is_gae
 from rlf.spec.load import reads
 from rlf.spec.models import TaskSampler
 
 
 @reads("train.algorithm", "rollout.num_generations")
 def _best_of_k_has_subsets(loaded: LoadedSpec) -> Iterator[Fault]:
-    estimator, num = loaded.spec.train.algorithm, loaded.spec.rollout.num_generations
-    if is_pass_at_k(estimator) and estimator.k >= num > 1:
-        message = f"got {estimator.k} of {num} generations; there is only one subset of k, so every advantage is "
+    size, num = loaded.spec.train.algorithm.subset_size, loaded.spec.rollout.num_generations
+    if size >= num > 1:
+        message = f"got {size} of {num} generations; there is only one subset of k, so every advantage is "
         yield loaded.fault(("train", "algorithm", "k"), f"{message}0. Write at most {num - 1}, or more generations.")
 
 

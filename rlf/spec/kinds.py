@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
     from rlf.algo.advantages.gae import Gae
-    from rlf.algo.advantages.pass_at_k import PassAtK
     from rlf.endpoints.spec import EndpointSpec
     from rlf.rewards.kinds.env import EnvTerm
     from rlf.rewards.rules.unpenalised import Unpenalised
@@ -30,5 +29,3 @@ is_endpoint: Callable[[object], TypeGuard[EndpointSpec]] = _of("rlf.endpoints.sp
 """Whether a part is a model behind a server, of whatever kind of tool or term it is a key."""
 is_gae: Callable[[object], TypeGuard[Gae]] = _of("rlf.algo.advantages.gae", "Gae")
 """Whether an estimator is `gae`."""
-is_pass_at_k: Callable[[object], TypeGuard[PassAtK]] = _of("rlf.algo.advantages.pass_at_k", "PassAtK")
-"""Whether an estimator is `pass_at_k`."""

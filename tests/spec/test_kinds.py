@@ -14,7 +14,6 @@ HOMES = {
     "Unpenalised": "rlf.rewards.rules.unpenalised",
     "EndpointSpec": "rlf.endpoints.spec",
     "Gae": "rlf.algo.advantages.gae",
-    "PassAtK": "rlf.algo.advantages.pass_at_k",
 }
 
 

@@ -28,6 +28,10 @@ class PassAtK(Estimator):
     k: int = Field(default=4, ge=1)
     """Rollouts of which one has to be right; fewer than `rollout.num_generations`. 1 is `grpo`."""
 
+    @property
+    def subset_size(self) -> int:
+        return self.k
+
     def advantages(self, batch: AdvantageInput) -> AdvantageOutput:
         """Group-normalised advantages of the best of k, not whitened; 0 in groups of k or fewer."""
         rewards_B = at_least_float32(batch.rewards_B)
