@@ -23,24 +23,24 @@ from typing import Any
 import torch
 
 from rlf.algo.advantages.dr_grpo import DrGrpo
-from rlf.algo.advantages.flash_reinforce import FlashReinforce
 from rlf.algo.advantages.gae import Gae
-from rlf.algo.advantages.gdpo import Gdpo
-from rlf.algo.advantages.gpg import Gpg
 from rlf.algo.advantages.grpo import Grpo
-from rlf.algo.advantages.grpo_passk import GrpoPassk
-from rlf.algo.advantages.maxrl import Maxrl
-from rlf.algo.advantages.mt_grpo import MtGrpo
-from rlf.algo.advantages.opo import Opo
-from rlf.algo.advantages.pass_at_k import PassAtK
 from rlf.algo.advantages.reinforce import Reinforce
 from rlf.algo.advantages.reinforce_baseline import ReinforceBaseline
-from rlf.algo.advantages.remax import Remax
 from rlf.algo.advantages.rloo import Rloo
 from rlf.algo.advantages.supervised import Supervised
 from rlf.algo.estimator import AdvantageInput, TermRewards, TurnRewards
 from rlf.algo.loss_config import Aggregation, PolicyLossConfig
 from rlf.algo.losses import policy_loss
+from rlf.apps.estimators.flash_reinforce import FlashReinforce
+from rlf.apps.estimators.gdpo import Gdpo
+from rlf.apps.estimators.gpg import Gpg
+from rlf.apps.estimators.grpo_passk import GrpoPassk
+from rlf.apps.estimators.maxrl import Maxrl
+from rlf.apps.estimators.mt_grpo import MtGrpo
+from rlf.apps.estimators.opo import Opo
+from rlf.apps.estimators.pass_at_k import PassAtK
+from rlf.apps.estimators.remax import Remax
 
 ALLOWED = 1e-6
 NAN = math.nan

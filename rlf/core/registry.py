@@ -144,6 +144,18 @@ def shipped_names(package: str, *, folders: bool = False) -> list[str]:
 
 
 _OF_APPS = {
+    ("rlf.algo.advantages", "flash_reinforce"): "rlf.apps.estimators.flash_reinforce:FlashReinforce",
+    ("rlf.algo.advantages", "gdpo"): "rlf.apps.estimators.gdpo:Gdpo",
+    ("rlf.algo.advantages", "gigpo"): "rlf.apps.estimators.gigpo:Gigpo",
+    ("rlf.algo.advantages", "gpg"): "rlf.apps.estimators.gpg:Gpg",
+    ("rlf.algo.advantages", "grpo_passk"): "rlf.apps.estimators.grpo_passk:GrpoPassk",
+    ("rlf.algo.advantages", "maxrl"): "rlf.apps.estimators.maxrl:Maxrl",
+    ("rlf.algo.advantages", "mt_grpo"): "rlf.apps.estimators.mt_grpo:MtGrpo",
+    ("rlf.algo.advantages", "opo"): "rlf.apps.estimators.opo:Opo",
+    ("rlf.algo.advantages", "pass_at_k"): "rlf.apps.estimators.pass_at_k:PassAtK",
+    ("rlf.algo.advantages", "remax"): "rlf.apps.estimators.remax:Remax",
+    ("rlf.algo.advantages", "tree_grpo"): "rlf.apps.estimators.tree_grpo:TreeGrpo",
+    ("rlf.algo.advantages", "turn_returns"): "rlf.apps.estimators.turn_returns:TurnReturns",
     ("rlf.chat.formats", "deepseek"): "rlf.apps.families.deepseek:DeepseekFormat",
     ("rlf.chat.formats", "deepseek_fenced"): "rlf.apps.families.deepseek_fenced:DeepseekFencedFormat",
     ("rlf.chat.formats", "deepseek_v32"): "rlf.apps.families.deepseek_v32:DeepseekV32Format",

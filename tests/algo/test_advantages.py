@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from rlf.algo import ESTIMATORS
 from rlf.algo.advantages.dr_grpo import DrGrpo
-from rlf.algo.advantages.flash_reinforce import FlashReinforce
 from rlf.algo.advantages.gae import Gae
 from rlf.algo.advantages.grpo import Grpo
 from rlf.algo.advantages.reinforce import Reinforce
 from rlf.algo.advantages.reinforce_baseline import ReinforceBaseline
 from rlf.algo.advantages.rloo import Rloo
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, take_rows
+from rlf.apps.estimators.flash_reinforce import FlashReinforce
 from rlf.core.callables import load_module
 
 from .batches import random_batch, random_mask

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from rlf.algo.advantages.gae import Gae
-from rlf.algo.advantages.gdpo import Gdpo
-from rlf.algo.advantages.gpg import Gpg
 from rlf.algo.advantages.grpo import Grpo
-from rlf.algo.advantages.grpo_passk import GrpoPassk
-from rlf.algo.advantages.maxrl import Maxrl
-from rlf.algo.advantages.opo import Opo
-from rlf.algo.advantages.pass_at_k import PassAtK
-from rlf.algo.advantages.remax import Remax
 from rlf.algo.advantages.supervised import Supervised
 from rlf.algo.estimator import AdvantageInput, Estimator, TermRewards
+from rlf.apps.estimators.gdpo import Gdpo
+from rlf.apps.estimators.gpg import Gpg
+from rlf.apps.estimators.grpo_passk import GrpoPassk
+from rlf.apps.estimators.maxrl import Maxrl
+from rlf.apps.estimators.opo import Opo
+from rlf.apps.estimators.pass_at_k import PassAtK
+from rlf.apps.estimators.remax import Remax
 
 from .batches import random_batch
 from .test_advantages import assert_equal, batch_of

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rlf.algo.advantages.dr_grpo import DrGrpo
 from rlf.algo.advantages.grpo import Grpo
-from rlf.algo.advantages.mt_grpo import MtGrpo
 from rlf.algo.estimator import AdvantageInput, TurnRewards
+from rlf.apps.estimators.mt_grpo import MtGrpo
 
 from .batches import random_batch
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rlf.algo.advantages.grpo import Grpo
-from rlf.algo.advantages.tree_grpo import TreeGrpo
 from rlf.algo.estimator import AdvantageInput, TurnRewards, advantages_by_world
+from rlf.apps.estimators.tree_grpo import TreeGrpo
 
 A = 2**-0.5
 """(x - mean) / std of the greater of two."""

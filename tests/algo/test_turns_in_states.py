@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from rlf.algo.advantages.gigpo import Gigpo
 from rlf.algo.advantages.grpo import Grpo
-from rlf.algo.advantages.turn_returns import TurnReturns
 from rlf.algo.estimator import AdvantageInput, TurnRewards
+from rlf.apps.estimators.gigpo import Gigpo
+from rlf.apps.estimators.turn_returns import TurnReturns
 
 A = 2**-0.5
 """(x - mean) / std of the greater of two."""

@@ -9,8 +9,8 @@ import torch
 from rlf.algo.advantages.dr_grpo import DrGrpo
 from rlf.algo.advantages.gae import Gae
 from rlf.algo.advantages.grpo import Grpo
-from rlf.algo.advantages.mt_grpo import MtGrpo
 from rlf.algo.loss_config import OffPolicyCorrection, PolicyLossConfig
+from rlf.apps.estimators.mt_grpo import MtGrpo
 from rlf.engines.local.attention import checkpoint_layers
 from rlf.engines.local.engine import _peak_bytes
 from rlf.engines.local.model import load_model

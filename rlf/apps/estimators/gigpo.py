@@ -9,7 +9,7 @@ from pydantic import Field
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, Estimator
 from rlf.algo.loss_config import at_least_float32
 from rlf.algo.returns import from_returns
-from rlf.algo.turns import normal_returns, normalize_over_group, spread_turns
+from rlf.apps.estimators.turns import normal_returns, normalize_over_group, spread_turns
 
 
 class Gigpo(Estimator):

@@ -1,0 +1,1 @@
+"""Advantage estimators of single papers: one file each, chosen by `train.algorithm`."""
