@@ -65,6 +65,12 @@ for names in sys.argv[1:]:
         Path("away", app).rename(Path("rlf/apps", app))
 """
 
+_KINDS_OF = {
+    "estimators": ("train.algorithm", "advantage estimator", "gpg"),
+    "families": ("chat.format", "chat format", "llama3"),
+    "openrlhf": ("engine", "engine", "openrlhf"),
+}
+"""A kind that an app brings, with the key and the noun that it is of."""
 _COUNTED = """
 import sys
 from pathlib import Path
@@ -126,12 +132,21 @@ def test_a_spec_is_checked_and_trained_without_any_app_and_within_its_budget_of_
         checked = _run(copy, "-m", "rlf", "check", spec)
         swept = _run(copy, "-m", "rlf", "run", spec, "-m", "seed=0,1", "--runs", runs)
         unswept = _run(copy, "-m", "rlf", "check", spec, "seed=0,1")
+        unknown = {
+            app: _run(copy, "-m", "rlf", "check", spec, f"{key}={name}").stderr
+            for app, (key, _, name) in _KINDS_OF.items()
+        }
         trained = _run(copy, "-c", _COUNTED, "run", spec, "train.steps=1", "eval.limit=2", "--runs", runs)
     finally:
         away.rename(copy / "rlf" / "apps")
     assert "ok: search" in checked.stdout, checked.stderr
     lacking = "-m: this installation of rlf lacks the part that does it, rlf.apps.sweep."
     assert (swept.stderr.strip(), swept.returncode) == (lacking, 2)
+    for app, (_, noun, name) in _KINDS_OF.items():
+        message = (
+            f"unknown {noun} {name!r}: this installation of rlf lacks the part that brings it, rlf.apps.{app} (known"
+        )
+        assert message in " ".join(unknown[app].split())
     assert "seed: got" in unswept.stderr and "Traceback" not in unswept.stderr
     assert trained.returncode == 0, trained.stderr
     num_modules, num_lines = map(int, trained.stdout.splitlines()[-1].split())

@@ -28,12 +28,12 @@ T = TypeVar("T")
 class UnknownKind(RlfError):
     """No kind of that name; the message names the nearest one and all known ones."""
 
-    def __init__(self, noun: str, name: str, known: list[str], here: str | None = None) -> None:
-        close = close_names(name, known)
+    def __init__(self, noun: str, name: str, known: list[str], here: str | None = None, lacks: str = "") -> None:
+        close = [] if lacks else close_names(name, known)
         here, *beside = (here or "").split(" ", 1)
         self.meant = here or (close[0] if close else None)
         """The kind that the name may stand for; None where no known one is near."""
-        meant = f", which is {' '.join([repr(here), *beside])} here" if here else nearest(name, known)
+        meant = f", which is {' '.join([repr(here), *beside])} here" if here else lacks or nearest(name, known)
         super().__init__(f"unknown {noun} {name!r}{meant} (known: {', '.join(known)})")
 
 
@@ -111,7 +111,7 @@ class Registry(Generic[T]):
             from rlf.core.mistakes import known
 
             here = known(self._elsewhere).get(name.lower()) if self._elsewhere else None
-            raise UnknownKind(self.noun, name, self.names(), here)
+            raise UnknownKind(self.noun, name, self.names(), here, lacking(self.package, name))
         loaded = point.load()
         if not (inspect.isclass(loaded) and issubclass(loaded, self.base)):
             raise RlfError(f"entry point {point.value!r} for {self.noun} {name!r} is no {self.base.__name__}")
@@ -197,6 +197,12 @@ _OF_APPS = {
     ("rlf.trackers.kinds", "wandb"): "rlf.apps.trackers.wandb:WandbTracker",
 }
 """Kinds that apps bring, by package and name: there as long as the app's folder is."""
+
+
+def lacking(package: str, name: str) -> str:
+    """`: this installation ...` for a kind whose app is not there, and nothing for any other name."""
+    app = ".".join(re.split("[.:]", _OF_APPS.get((package, name), ""))[:3])
+    return f": this installation of rlf lacks the part that brings it, {app}" if app else ""
 
 
 @cache

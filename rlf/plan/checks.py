@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rlf.algo.loss_config import KlKind
 from rlf.builtin.names import BUILTIN
-from rlf.chat.known import format_names
+from rlf.chat.known import PACKAGE, format_names
 from rlf.chat.policy import FailurePolicy, HistoryPolicy
 from rlf.core import Fault, nearest
+from rlf.core.registry import lacking
 from rlf.plan import algorithms, features
 from rlf.plan.estimate import planned_engine
 from rlf.rewards.term import Unscorable, complaints
@@ -305,7 +306,8 @@ def _evaluation_has_data(loaded: LoadedSpec) -> Iterator[Fault]:
 def _chat_format_is_known(loaded: LoadedSpec) -> Iterator[Fault]:
     name, known = loaded.spec.chat.format, ["auto", *format_names()]
     if name not in known:
-        message = f"unknown chat format {name!r}{nearest(name, known)} (known: {', '.join(known)}). Write one of these."
+        meant = lacking(PACKAGE, name) or nearest(name, known)
+        message = f"unknown chat format {name!r}{meant} (known: {', '.join(known)}). Write one of these."
         yield loaded.fault(("chat", "format"), message)
 
 
