@@ -31,7 +31,6 @@ from rlf.core.callables import load_callable
 from rlf.core.errors import RlfError
 from rlf.core.search_path import library_folders
 from rlf.rewards.normalization import golds
-from rlf.rewards.rules.json_schema import JsonSchema
 from rlf.rewards.term import Term
 from rlf.types import ToolDescription
 
@@ -92,9 +91,9 @@ def read_terms(terms: Iterator[Term] | tuple[Term, ...]) -> RewardReading:
     for term in terms:
         if name := getattr(term, "callable", None):
             _read_function(load_callable(name), reading)
-        if isinstance(term, JsonSchema):
+        if schema := getattr(term, "json_schema", None):
             with suppress(RlfError):
-                instance = example_call(ToolDescription("schema", "", dict(term.json_schema)), 1).arguments
+                instance = example_call(ToolDescription("schema", "", dict(schema)), 1).arguments
                 reading.words[json.dumps(dict(instance))] = f"schema of {term.name}"
         for key, value in term.model_dump(exclude_defaults=True, exclude=_OF_TERMS).items():
             place = f"{key} of {term.name}"
