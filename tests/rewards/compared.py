@@ -1,6 +1,6 @@
 """Caches what the first comparisons of the rule `math` need, for processes that are forked from this one."""
 
-from rlf.apps.maths import worker as math_worker
+from rlf.apps.rules import math_worker
 
 for one, other in math_worker._FIRST:
     math_worker._is_equal(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlf.apps.maths import math
+from rlf.apps.rules import math
 from rlf.rewards import Term, Verdict
 from rlf.types import (
     CallRecord,

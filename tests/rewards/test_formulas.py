@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rlf.apps.maths import math
+from rlf.apps.rules import math
+from rlf.apps.rules.choice import chosen_letter
+from rlf.apps.rules.collection import gold_items
 from rlf.rewards import Term, TrajectoryFacts
-from rlf.rewards.rules.choice import chosen_letter
-from rlf.rewards.rules.collection import gold_items
 from rlf.types import StopReason, Task, Trajectory
 
 from .scoring import score, score_with

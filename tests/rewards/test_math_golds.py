@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlf.apps.maths.text import as_latex, gold_latex
+from rlf.apps.rules.math_text import as_latex, gold_latex
 from rlf.rewards import Term, TrajectoryFacts
 from rlf.rewards.answers import result_of
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlf.apps.rules.token_f1 import token_f1
 from rlf.core.redact import fold
 from rlf.rewards.answers import read_answer_text, same
 from rlf.rewards.normalization import Normalization, normalize
 from rlf.rewards.quantities import last_number
-from rlf.rewards.rules.token_f1 import token_f1
 from rlf.types import Outcome
 
 OK, INVALID, UNKNOWN = Outcome.OK, Outcome.INVALID_ARGUMENTS, Outcome.UNKNOWN_TOOL

@@ -9,8 +9,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import ClassVar, Literal
 
+from rlf.apps.rules.regex import Where
 from rlf.rewards.kinds.rule import Rule
-from rlf.rewards.rules.regex import Where
 from rlf.rewards.term import KnownSample, Verdict
 from rlf.types import Trajectory
 

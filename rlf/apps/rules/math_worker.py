@@ -1,4 +1,4 @@
-"""`python -m rlf.apps.maths.worker`: compares mathematical answers, a process that may be killed at any moment.
+"""`python -m rlf.apps.rules.math_worker`: compares mathematical answers, a process that may be killed at any moment.
 
 Answers frames (`rlf.sandbox.guest.wire`) over a socket of its own: {"golds": [text, ...]} with {"is_readable": bool},
 whether any is mathematics; {"answer": text, "cpu_s": number} with {"is_equal": bool}, whether it is one of them; and {}
@@ -16,7 +16,7 @@ import sys
 from math import floor, log10
 from typing import Any, NamedTuple
 
-from rlf.apps.maths.text import as_latex, gold_latex, has_no_number, in_ascii, in_radians, same_math
+from rlf.apps.rules.math_text import as_latex, gold_latex, has_no_number, in_ascii, in_radians, same_math
 from rlf.processes.forking import die_with
 from rlf.rewards.answers import last_boxed, result_of
 from rlf.sandbox.guest.wire import Bounds, pack, read_frame, write_all

@@ -29,7 +29,7 @@ _BUSY = 10
 """How much longer than its processor time a comparison may take."""
 _AGAIN = 2
 """How many times its processor time a comparison has when it is tried again."""
-_COMMAND = (sys.executable, "-m", "rlf.apps.maths.worker")
+_COMMAND = (sys.executable, "-m", "rlf.apps.rules.math_worker")
 _REPLY = Bounds(1000)
 _TOO_MUCH: Mapping[str, Any] = {}
 """Compared by identity: the answer used up the time of a comparison."""
@@ -61,7 +61,7 @@ class Math(Rule):
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         """The verdict where none must be computed: no answer, the gold's own text, numbers with units, prose."""
-        from rlf.apps.maths.text import is_same_quantity
+        from rlf.apps.rules.math_text import is_same_quantity
 
         answer = (trajectory.answer or "").strip()
         if not answer:
@@ -75,7 +75,7 @@ class Math(Rule):
         return Verdict(0.0, f"got {answer[-80:]!r}; expected {shown(texts)}")
 
     def read_gold(self, gold: str) -> Answer:
-        from rlf.apps.maths.text import gold_latex
+        from rlf.apps.rules.math_text import gold_latex
 
         latex = gold_latex(gold)
         if latex is None:
