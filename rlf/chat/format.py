@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from rlf.chat.encoding import TurnEnds, Vision, decode, encode_data, encode_template, turn_ends
+from rlf.chat.encoding import TurnEnds, Vision, decode, encode_template, turn_ends
 from rlf.chat.examples import readings_of
 from rlf.chat.known import remember_of_formats
 from rlf.chat.marks import BARE_OBJECT, FOREIGN, Lookalikes, Marks, ParsedTurn, bare_calls
@@ -278,60 +278,6 @@ class ChatFormat(ABC):
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of tokens from anywhere in a conversation, special tokens and every space kept."""
         return decode(self.tokenizer, tokens)
-
-
-class PlainFormat(ChatFormat):
-    """A format of one text without tags of a model's own, for any model.
-
-    Prompts and messages of users are as the model's chat template has them; without one, for a base model, the prompt
-    is the contents of its messages, a blank line between them and a line break at the end. The spec's own messages
-    describe the tools and how to use the format; nothing is added here.
-    """
-
-    models = "a chat model or a base model"
-    by_name = True
-
-    def _bind_tokenizer(self) -> None:
-        if self.tokenizer.chat_template:
-            super()._bind_tokenizer()
-        else:
-            self._ends = turn_ends(self.tokenizer, (), self.name, self.models)
-            self.stop_token_ids = self._ends.token_ids
-
-    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolDescription]) -> list[int]:
-        """The spec's own messages; they describe the tools."""
-        if self.tokenizer.chat_template:
-            return super().prompt(messages, ())
-        text = "\n\n".join(message.content for message in messages) + "\n"
-        begin = self.tokenizer.encode("")
-        tokens = encode_data(self.tokenizer, text)
-        return [*begin, *tokens] if begin == [self.tokenizer.bos_token_id] else tokens
-
-    def user_turn(self, text: str, *, closed: bool, turn: str = "") -> list[int]:
-        """As the model's own template has it; raises RlfError for a base model, which has no user."""
-        if self.tokenizer.chat_template:
-            return super().user_turn(text, closed=closed)
-        raise RlfError(
-            "chat.format: a base model's text has no user message after an answer, and this world sends one. "
-            "Use a chat model, or a world without dialogue."
-        )
-
-    def _follow(self, pieces: Sequence[tuple[str, str]], *, closed: bool) -> list[int]:
-        """Tokens after a sampled turn: what follows in the same text, or the user's words once the turn is closed.
-
-        Args:
-            pieces: text of the format, then data, in turns.
-            closed: whether the turn ended with a stop token.
-        """
-        if closed and self.tokenizer.chat_template:
-            text = "".join(own + data for own, data in pieces)
-            breaks = len(pieces[0][0]) - len(pieces[0][0].lstrip())
-            end = len(text) - (len(pieces[-1][0]) - len(pieces[-1][0].rstrip()) if not pieces[-1][1] else 0)
-            return super().user_turn(text[breaks:end], closed=True)
-        tokens: list[int] = []
-        for own, data in pieces:
-            tokens += encode_template(self.tokenizer, own) + encode_data(self.tokenizer, data)
-        return tokens
 
 
 @lru_cache(maxsize=1024)

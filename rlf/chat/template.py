@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rlf.chat.encoding import Vision, encode_data, encode_template
-from rlf.chat.examples import readings_of, tools_of_template
+from rlf.chat.examples import tools_of_template
 from rlf.core import RlfError
 from rlf.types import Message, ToolDescription
 
@@ -336,30 +336,3 @@ def _mark_places(role: str, places: Sequence[int | None]) -> dict[str, Any]:
 
 
 # Parts of formats without tags of a model's own: neutral results, the one tool they call.
-
-
-def neutral(text: str, tags: re.Pattern[str]) -> str:
-    """The text with a backslash inside each of the format's tags, between groups 1 and 2; the rest as it is."""
-    return tags.sub(r"\1\\\2", text)
-
-
-def fence_around(text: str) -> str:
-    """A code fence that the text cannot close: longer than every run of backticks in it."""
-    return "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-
-
-def text_tool(tools: Sequence[ToolDescription], name: str, default: tuple[str, str]) -> tuple[str, str]:
-    """The one tool that a format of bare text calls, and its one required argument, a string.
-
-    Raises RlfError for other tools; without any, the format stands alone and the default names what it calls.
-    """
-    if not tools:
-        return default
-    arguments = [key for tool in tools for key in tool.input_schema.get("required", ())]
-    if len(tools) == 1 and len(arguments) == 1 and readings_of(tools[0]).is_text(arguments[0]):
-        return tools[0].name, arguments[0]
-    raise RlfError(
-        f"chat.format: {name} calls one tool with one required argument, a string; got the tools "
-        f"{', '.join(tool.name for tool in tools)} with the required arguments {', '.join(arguments) or 'none'}. "
-        "Declare one such tool, or use another `chat.format`."
-    )

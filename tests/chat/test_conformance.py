@@ -1,4 +1,4 @@
-"""What every chat format keeps; a new file under `rlf/chat/formats` enrols itself."""
+"""What every chat format keeps; a new file of a format enrols itself."""
 
 import subprocess
 import sys

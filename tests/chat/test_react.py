@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlf.apps.families.plain import neutral
+from rlf.apps.families.react import RESULT_LABELS
 from rlf.chat import FORMATS
-from rlf.chat.formats.react import RESULT_LABELS
-from rlf.chat.template import neutral
 from rlf.core import RlfError
 from rlf.types import Message, ToolCall
 

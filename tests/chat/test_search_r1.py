@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlf.apps.families.plain import neutral
+from rlf.apps.families.search_r1 import RESULT_TAGS
 from rlf.chat import FORMATS
-from rlf.chat.formats.search_r1 import RESULT_TAGS
-from rlf.chat.template import neutral
 from rlf.core import RlfError
 from rlf.types import Message, ToolCall, ToolDescription
 

@@ -1,1 +1,1 @@
-"""Chat formats of model families whose templates and tokens are their own: one file each, beside its stand-in."""
+"""Chat formats beside `hermes`: of model families, and of bare text. One file each, beside its stand-in."""

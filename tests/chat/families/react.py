@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from rlf.chat.formats.react import RESULT_LABELS
-from rlf.chat.template import neutral
+from rlf.apps.families.plain import neutral
+from rlf.apps.families.react import RESULT_LABELS
 from rlf.types import ToolCall, ToolDescription
 
 _SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}

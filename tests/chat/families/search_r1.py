@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from rlf.chat.formats.search_r1 import RESULT_TAGS
-from rlf.chat.template import neutral
+from rlf.apps.families.plain import neutral
+from rlf.apps.families.search_r1 import RESULT_TAGS
 from rlf.types import ToolCall, ToolDescription
 
 _SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}

@@ -16,10 +16,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rlf.apps.families.plain import text_tool
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.template import fence_around, text_tool
 from rlf.types import FailureClass, Message, ToolCall, ToolDescription
 
 _FORM = "```python on a line, then the code, then ``` on a line"
@@ -105,3 +105,8 @@ class _Scan(Scan):
         else:
             self.prose.append((start, end))
         return end
+
+
+def fence_around(text: str) -> str:
+    """A code fence that the text cannot close: longer than every run of backticks in it."""
+    return "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))

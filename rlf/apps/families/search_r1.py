@@ -17,10 +17,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.format import ChatFormat, PlainFormat
+from rlf.apps.families.plain import PlainFormat, neutral, text_tool
+from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.template import neutral, text_tool
 from rlf.types import FailureClass, ToolCall
 
 _SEARCH, _END_SEARCH = "<search>", "</search>"

@@ -17,12 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rlf.apps.families.plain import PlainFormat, neutral
 from rlf.chat.calls import CallFault, read_json, write_json
 from rlf.chat.examples import readings_of
-from rlf.chat.format import ChatFormat, PlainFormat
+from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
-from rlf.chat.template import neutral
 from rlf.types import FailureClass, ToolCall, ToolDescription
 
 _STOP = "\nObservation:"
