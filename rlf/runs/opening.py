@@ -5,6 +5,7 @@ A certificate is played once, and kept beside the runs by the hash of all that i
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 from collections.abc import Sequence
@@ -108,17 +109,18 @@ def _certificate_key(spec: RunSpec, chat: ChatFormat, name: str, tools: Sequence
             "tools": [tool.as_openai() for tool in tools],
             "template": chat.tokenizer.chat_template,
             "tokenizer": hash_bytes(state.encode()),
-            "code": _code_hash(),
+            "code": _code_hash(type(chat)),
         }
     )
 
 
 @cache
-def _code_hash() -> str:
-    """Of the sources that render, parse and play."""
+def _code_hash(chat: type[ChatFormat]) -> str:
+    """Of the sources that render, parse and play, and of those beside the format's own, which an app may bring."""
     root = Path(rlf.__file__).parent
-    files = sorted(file for name in _SOURCES for file in (root / name).rglob("*.py"))
-    return hash_json([hash_path(file) for file in files])
+    files = {file for name in _SOURCES for file in (root / name).rglob("*.py")}
+    beside = Path(inspect.getfile(chat)).parent.glob("*.py")
+    return hash_json([hash_path(file) for file in sorted(files.union(beside))])
 
 
 def power_notices(checked: CheckedSpec) -> list[Notice]:

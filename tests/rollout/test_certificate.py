@@ -1,6 +1,7 @@
 """The certificate holds for a sound template and falls for each of many ways to spoil one."""
 
 import copy
+import importlib
 import importlib.util
 import re
 from importlib.resources import files
@@ -159,3 +160,18 @@ def test_an_observation_with_data_as_special_tokens_fails(chat, monkeypatch):
     monkeypatch.setattr(template, "encode_data", encode_template)
     with pytest.raises(CheckError, match="special tokens"):
         certify(chat, "hermes", TOOLS)
+
+
+def test_a_certificate_is_of_the_files_beside_its_format_too(tmp_path, monkeypatch):
+    from rlf.runs import opening
+
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_format.py").write_text(
+        "from rlf.chat.formats.hermes import HermesFormat\nclass Own(HermesFormat): ..."
+    )
+    of_file = opening._code_hash.__wrapped__
+    own = importlib.import_module("own_format").Own
+    before = of_file(own)
+    assert before == of_file(own)
+    (tmp_path / "beside.py").write_text("")
+    assert before != of_file(own)
