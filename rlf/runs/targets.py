@@ -110,19 +110,27 @@ def open_target(
             yield use.of_model(_resolve_target(name, runs_folder, temporary / "model"))
 
 
+WRITER = ("--writer-endpoint", "--writer-model", "--writer-key-env")
+"""Options of a model that rewrites prompts: its address, its name and its key."""
+
+
 def endpoint_of(
-    url: str | None, model: str | None, api_key_env: str | None = None, timeout_s: float = 120.0
+    url: str | None,
+    model: str | None,
+    api_key_env: str | None = None,
+    timeout_s: float = 120.0,
+    options: Sequence[str] = ("--endpoint", "--model", "--api-key-env"),
 ) -> EndpointSpec | None:
     """A model behind an OpenAI-compatible server; None without both. Raises RlfError for what cannot be one."""
     if url is None and model is None:
         return None
     if url is None or model is None:
-        raise RlfError("--endpoint and --model go together: an address, and the server's name of the model.")
+        raise RlfError(f"{options[0]} and {options[1]} go together: an address, and the server's name of the model.")
     try:
         return EndpointSpec(url=url, model=model, api_key_env=api_key_env, timeout_s=timeout_s)
     except ValidationError as error:
         first = error.errors()[0]
-        option = {"url": "--endpoint", "model": "--model", "api_key_env": "--api-key-env"}[str(first["loc"][0])]
+        option = options[("url", "model", "api_key_env").index(str(first["loc"][0]))]
         raise RlfError(f"{option}: {first['msg']}.") from error
 
 

@@ -45,10 +45,11 @@ def climb_command(
     command continues what was stopped.
     """
     from rlf.apps.climb.climb import ClimbOptions, climb
-    from rlf.runs.targets import endpoint_of
+    from rlf.runs.targets import WRITER, endpoint_of
 
     files, overrides = split_arguments(arguments)
-    options = ClimbOptions(target, samples, endpoint_of(writer_endpoint, writer_model, writer_key_env), rollouts)
+    writer = endpoint_of(writer_endpoint, writer_model, writer_key_env, options=WRITER)
+    options = ClimbOptions(target, samples, writer, rollouts)
     done = climb(
         files,
         overrides,

@@ -17,6 +17,7 @@ from rlf.apps.demos.rows import Demonstration, write_demonstration
 from rlf.apps.demos.steps import play_each
 from rlf.apps.demos.trainers import UNEQUAL, WHOLE, TrainerForm, check_name, row_messages, write_rows
 from rlf.chat.on_disk import read_tokenizer
+from rlf.cli.arguments import runs_option
 from rlf.cli.commands import HOMES, load_function
 from rlf.core import RlfError
 from rlf.core.files import write_whole
@@ -111,7 +112,9 @@ def write_demos(
     kept = _choose([one for one in kept if rows is None or id(one) in rows], asked, counts)
     if not kept:
         reasons = "; ".join(f"{number}: {why}" for why, number in counts.most_common(3)) or "there were none"
-        raise RlfError(f"rlf demos: no conversation is left to write ({reasons}).")
+        run = next((str(one.origin["run"]) for one in found if "run" in one.origin), None)
+        look = "" if run is None else f" Look at what was played: `rlf trace {run}{runs_option(runs_folder)}`."
+        raise RlfError(f"rlf demos: no conversation is left to write ({reasons}).{look}")
     settings = None
     if rows is not None and asked.trainer is not None:
         settings = write_rows(asked.trainer, [row for one in kept for row in rows[id(one)]], out)

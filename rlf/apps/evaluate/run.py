@@ -86,7 +86,7 @@ def try_targets(
         names: runs, steps of runs, folders, ids, or evaluations to be repeated.
         endpoint: a further target: a model behind a server.
         again: whether one of the same that is over is played again; else what it has is kept, and where it may cost
-            more now, what is missing is played.
+            more now, what is missing is played; so is what a model behind a server left without a value.
 
     Raises:
         RlfError: a target is no model, or nothing says what it is tried on.
@@ -119,18 +119,28 @@ def _evaluate_one(
     store: Store, prepared: PlannedEvaluation, runs_folder: Path, command: Sequence[str], show: Show, *, again: bool
 ) -> tuple[str, RunFinished]:
     """The id of an evaluation, and how it ended. Its model is gone from memory then."""
-    before = None if again else _find_newest(Reader(store), prepared)
-    before = before if before is not None and before.status is RunStatus.FINISHED else None
-    if before is not None and not _may_cost_more(prepared, before):
+    reader = Reader(store)
+    same = [] if again else _list_same(reader, prepared)
+    before = next((run for run in same if run.status is RunStatus.FINISHED), None)
+    kept, is_whole = ([], True) if before is None else _read_over(reader, before)
+    is_whole = is_whole or prepared.target.endpoint is None
+    if before is not None and is_whole and not _may_cost_more(prepared, before):
         return before.record.id, RunFinished(RunStatus.FINISHED, prepared.settings.step)
     loaded = load(prepared)  # before anything is written: it may fail
     run_id, over = _register_evaluation(store, prepared, runs_folder, command, show)
-    if before is not None:
-        played = Reader(store).wholes(before.record.id, Reader(store).trajectories(before.record.id))
-        found = [SpoolEntry(one.scored, {}) for one in played if one is not None]
-        kept = [one for one in found if (cause := find_cause(one.scored)) is None or not cause.may_pass]
-        Spool(run_folder(runs_folder, run_id) / _SPOOL, store.redactor).add(kept)
+    spool = Spool(run_folder(runs_folder, run_id) / _SPOOL, store.redactor)
+    if kept and not spool.path.exists():  # else a kill has left it
+        spool.add(kept)
     return run_id, _drive_evaluation(store, run_id, prepared, loaded, over, runs_folder, show)
+
+
+def _read_over(reader: Reader, before: Run) -> tuple[list[SpoolEntry], bool]:
+    """What an evaluation that is over has, and whether none of it broke in a way that may pass."""
+    stored = reader.wholes(before.record.id, reader.trajectories(before.record.id))
+    played = [one.scored for one in stored if one is not None]
+    kept = [SpoolEntry(one, {}) for one in played if (cause := find_cause(one)) is None or not cause.may_pass]
+    missing = {one.trajectory.id for one in played} - {one.scored.trajectory.id for one in kept}
+    return kept, not missing
 
 
 def _may_cost_more(prepared: PlannedEvaluation, before: Run) -> bool:
@@ -159,15 +169,15 @@ def _register_evaluation(
     return run_id, over
 
 
-def _find_newest(reader: Reader, prepared: PlannedEvaluation) -> Run | None:
-    """The newest evaluation of the same."""
+def _list_same(reader: Reader, prepared: PlannedEvaluation) -> list[Run]:
+    """The evaluations of the same, the newest first."""
     runs = (run for run in reader.list_runs() if run.record.engine == EVALUATION)
-    return next((run for run in runs if run.record.plan_hash == prepared.identity), None)
+    return [run for run in runs if run.record.plan_hash == prepared.identity]
 
 
 def _find_stopped(store: Store, prepared: PlannedEvaluation) -> str | None:
     """The newest evaluation of the same, where it was stopped before its end and no process plays it."""
-    run = _find_newest(Reader(store), prepared)
+    run = next(iter(_list_same(Reader(store), prepared)), None)
     if run is None or run.status in (RunStatus.FINISHED, RunStatus.RUNNING):
         return None
     is_over = any(is_unscored(item.metrics) for item in Reader(store).evaluations(run.record.id))

@@ -74,11 +74,12 @@ def prompt(
     Nothing is trained. The evaluation set is not touched. The same command continues what was stopped.
     """
     from rlf.apps.prompt.search import SearchOptions, search
-    from rlf.runs.targets import endpoint_of
+    from rlf.runs.targets import WRITER, endpoint_of
 
     files, overrides = split_arguments(arguments)
     played = endpoint_of(endpoint, model, api_key_env, timeout)
-    writer = endpoint_of(writer_endpoint or endpoint, writer_model or model, writer_key_env or api_key_env, timeout)
+    key_env = writer_key_env or api_key_env
+    writer = endpoint_of(writer_endpoint or endpoint, writer_model or model, key_env, timeout, WRITER)
     if writer is None:
         raise RlfError("prompt: no model rewrites the texts. Write `--writer-endpoint URL --writer-model NAME`.")
     if write.exists() and not force:

@@ -11,9 +11,11 @@ import pytest
 import yaml
 
 from rlf.apps.climb.climb import ClimbOptions, _Ladder, climb
+from rlf.apps.climb.command import climb_command
 from rlf.apps.openrlhf import OpenRlhf
 from rlf.apps.openrlhf.job import Job
 from rlf.apps.prompt import search as searching
+from rlf.apps.prompt.command import prompt
 from rlf.core import RlfError
 from rlf.core.yaml_text import dump_yaml
 from rlf.endpoints.spec import EndpointSpec
@@ -175,6 +177,21 @@ def test_a_writers_key_that_is_refused_is_found_before_anything_is_measured(tmp_
         with pytest.raises(RlfError, match=r"an endpoint refused the key: .*no such key"):
             up(FEW, tmp_path / "runs", replace(NEVER, writer=writer))
     assert not (tmp_path / "runs").exists() and [body["messages"] for body in asked] == [[]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("http://127.0.0.1:9/v1", "m", "MINE"), "--writer-key-env: got 'MINE'"),
+        (("host", "m"), "--writer-endpoint: got 'host'"),
+        (("http://127.0.0.1:9/v1",), "--writer-endpoint and --writer-model go together"),
+    ],
+)
+@pytest.mark.parametrize("command", [climb_command, prompt])
+def test_what_is_wrong_with_a_writer_is_said_by_its_own_options(command, asked, words):
+    writer = dict(zip(("writer_endpoint", "writer_model", "writer_key_env"), asked, strict=False))
+    with pytest.raises(RlfError, match=words):
+        command([str(SEARCH[0])], **writer)
 
 
 @pytest.fixture

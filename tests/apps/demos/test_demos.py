@@ -6,6 +6,7 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,6 +22,7 @@ from rlf.apps.demos.rows import (
     write_demonstration,
 )
 from rlf.apps.demos.steps import play_each
+from rlf.apps.evaluate.play import Spool
 from rlf.builtin.names import builtin_path
 from rlf.builtin.rooms.vault import COLOURS, plan_vault
 from rlf.core import RlfError, SpecError
@@ -230,7 +232,9 @@ def test_what_a_teacher_has_played_is_not_paid_for_again(tmp_path):
         assert (done.num_kept, len(asked)) == (6, 6)
         (tmp_path / "a.jsonl").unlink()  # stopped after the play, before the file
         assert teach(tmp_path / "a.jsonl", url, tmp_path / "runs") == done
-        with pytest.raises(RlfError, match="6: not success >= 1"):  # chosen otherwise, of the same play
+        trace = rf"rlf trace \S+ --runs {tmp_path / 'runs'}`"
+        # Chosen otherwise, of the same play.
+        with pytest.raises(RlfError, match=rf"6: not success >= 1\). Look at what was played: `{trace}"):
             teach(tmp_path / "b.jsonl", url, tmp_path / "runs", where="success >= 1")
         assert len(asked) == 6
 
@@ -250,6 +254,31 @@ def test_a_teacher_that_was_killed_pays_for_what_was_not_over_alone(tmp_path):
             assert process.returncode == -signal.SIGKILL, errors
         assert teach(tmp_path / "a.jsonl", url, tmp_path / "runs").num_kept == 6
     assert len(asked) == 6 + 1  # the fourth was asked for twice
+
+
+def test_the_same_command_asks_a_teacher_again_for_what_broke_alone(tmp_path):
+    def refuse_some(messages):
+        refuses = len(whole) < 6 and len({str(body["messages"]) for body in asked}) > 4
+        return (400, {}) if refuses else answer_once(messages)
+
+    whole = []
+    with a_server(refuse_some) as (url, asked):
+        done = teach(tmp_path / "a.jsonl", url, tmp_path / "runs")
+        assert (done.num_kept, done.left_out, len(asked)) == (4, {"it broke, or has no reward": 2}, 6)
+        whole += asked
+        done = teach(tmp_path / "a.jsonl", url, tmp_path / "runs")
+        assert (done.num_kept, done.left_out, len(asked)) == (6, {}, 8)
+        assert teach(tmp_path / "a.jsonl", url, tmp_path / "runs") == done and len(asked) == 8
+
+
+def test_what_is_carried_over_of_a_teacher_outlives_a_kill_before_it_is_written(tmp_path, monkeypatch):
+    with a_server(answer_once) as (url, asked):
+        teach(tmp_path / "a.jsonl", url, tmp_path / "runs", max_usd=0.0025)
+        with monkeypatch.context() as patched:
+            patched.setattr(Spool, "add", Mock(side_effect=SystemExit))  # registered, and nothing carried over
+            with pytest.raises(SystemExit):
+                teach(tmp_path / "a.jsonl", url, tmp_path / "runs")
+        assert teach(tmp_path / "a.jsonl", url, tmp_path / "runs").num_kept == 6 == len(asked)
 
 
 def test_a_teacher_whose_budget_is_spent_goes_on_where_it_was_once_there_is_more(tmp_path):
