@@ -9,6 +9,7 @@ import pytest
 from rlf.apps.openrlhf.spool_pool import Record
 from rlf.core import RunError, SpecError
 from rlf.plan import compile as compile_plan
+from tests.apps.serve.agents import adversaries
 
 from .agents import CALL, RIGHT, new_job, play, records
 
@@ -22,7 +23,9 @@ def of(name: str) -> list[str]:
     return [override.format(name) for override in AGENT]
 
 
-def test_the_samples_of_an_agent_are_the_jobs_sequences(load, tmp_path):
+@pytest.mark.parametrize("ask", [adversaries.ask, adversaries.ask_without_http])
+def test_the_samples_of_an_agent_are_the_jobs_sequences(ask, load, tmp_path, monkeypatch):
+    monkeypatch.setattr(adversaries, "ask", ask)
     job = new_job(load, tmp_path, *of("plain"))
     (response,), _ = play(job, [CALL, RIGHT], samples=1)
     (scored,) = [line.scored for line in records(job) if isinstance(line, Record)]
