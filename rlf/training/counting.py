@@ -267,7 +267,7 @@ def is_kept(rewards: Sequence[float], filtering: FilterSpec | None) -> bool:
     if not rewards or any(map(math.isnan, rewards)):
         return False
     if filtering.bounds is None:  # up to what rounding leaves of equal sums
-        return not math.isclose(min(rewards), max(rewards), rel_tol=1e-9, abs_tol=1e-12)
+        return not math.isclose(min(rewards), max(rewards), abs_tol=1e-12)
     low, high = filtering.bounds
     return low < sum(rewards) / len(rewards) < high
 

@@ -32,3 +32,11 @@ def test_letters_that_only_ignoring_case_makes_equal_are_seen(text):
 
 def test_marks_without_signs_are_looked_for_in_every_text():
     assert Lookalikes([Marks.of("call me")]).first("Please CALL ME.") == 7
+
+
+@pytest.mark.parametrize("call", ["search(query='Vell')", 'Make_kit {"size": 1}', "`search()`"])
+def test_a_bare_call_is_seen_on_whichever_line_it_begins_and_not_within_one(call):
+    marks = Lookalikes(bare_calls(TOOLS))
+    assert marks.first(call) == 0
+    assert marks.first(f"I look.\n{call}") == len("I look.\n")
+    assert marks.first(f"I could write {call}") is None

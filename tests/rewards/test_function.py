@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -180,3 +181,16 @@ def test_a_fault_names_its_key_path(keys: dict[str, Any], loc: tuple[str, ...], 
     (fault,) = caught.value.errors()
     assert fault["loc"] == loc
     assert words in fault["msg"]
+
+
+def test_the_log_has_a_line_for_each_term_that_begins_and_one_when_all_are_done(
+    trajectory: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "rlf.rewards.function"):
+        score(trajectory("Paris", "Paris"), rule("exact_match"), python("right"))
+    first, second, done = caplog.messages
+    assert (first, second) == (
+        "reward term exact_match begins: ExactMatch",
+        "reward term own begins: PythonTerm",
+    )
+    assert done.startswith("reward terms done: exact_match, own, 1 trajectories scored, ")

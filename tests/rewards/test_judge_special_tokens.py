@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,18 @@ def test_the_judges_own_tokens_are_read_from_its_tokenizer(judge_folder: Path) -
     assert special_tokens(str(judge_folder)) == frozenset(OWN)
     assert {"<tool_call>", "<|im_end|>"} <= special_tokens("builtin:tiny")
     assert special_tokens("gpt-4o") == special_tokens("no/such") == special_tokens("a b: c/d/e") == frozenset()
+
+
+def test_tokens_of_a_model_in_the_hubs_cache_are_read_from_it(
+    judge_folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = tmp_path_factory.mktemp("hub")
+    (hub / "models--house--judge" / "refs").mkdir(parents=True)
+    (hub / "models--house--judge" / "refs" / "main").write_text("0a1b")
+    shutil.copytree(judge_folder, hub / "models--house--judge" / "snapshots" / "0a1b")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub))
+    assert special_tokens("house/judge") == frozenset(OWN)
+    assert special_tokens("house/other") == frozenset()
 
 
 def test_they_are_broken_in_what_the_judge_reads_and_left_for_another(judge_folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import multiprocessing
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +17,8 @@ from rlf.tools import Executor
 from rlf.tools.execution.cache import CacheKey, DiskCache
 from rlf.tools.mcp import McpServer, listing
 from rlf.types import Image, Outcome, ToolCall, ToolOutput, ToolResult
+
+from ..processes import Process
 
 FOREVER = {"scope": "forever"}
 
@@ -163,13 +164,8 @@ def _fill(path: Path, number: int) -> None:
 
 
 def test_several_processes_write_at_once(cache_folder: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_fill, args=(cache_folder, number)) for number in range(2)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(30)
-    assert [writer.exitcode for writer in writers] == [0, 0]
+    with Process(_fill, cache_folder, 0) as one, Process(_fill, cache_folder, 1) as other:
+        assert [one.wait(120), other.wait(120)] == [0, 0]
 
     async def story() -> list[str]:
         cache = DiskCache(cache_folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.tools import Executor, ToolDeclaration
+from rlf.tools.execution import gate
 from rlf.tools.execution.open_tool import FIRST_PAUSE_S, backoff_s
 from rlf.types import Outcome, ToolCall, ToolResult
 
@@ -312,3 +314,24 @@ def test_calls_of_a_tool_of_the_job_count_among_those_that_run_at_once(declare: 
 
     asyncio.run(main())
     assert (len(job.calls), job.most_running) == (5, most or 5)
+
+
+@pytest.mark.parametrize(("room", "warnings"), [(9, []), (8, ["allows 8 tool calls at once, not 9"])])
+def test_tools_that_share_permits_need_room_for_the_calls_of_one_of_them(
+    declare: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, room: int, warnings: list[str]
+) -> None:
+    of_a_world = [declare("record", name=f"act{number}", limits={"max_concurrency": 5}) for number in range(3)]
+    targets = [tool.target for tool in of_a_world]
+    share = property(lambda target: any(target is one for one in targets))
+    monkeypatch.setattr(type(targets[0]), "shares_permits", share)
+    monkeypatch.setattr(gate, "_OPEN", Path("no/such/folder"))
+    files = gate._RESERVED + room
+    monkeypatch.setattr(gate.resource, "getrlimit", lambda _: (files, files))
+
+    async def main() -> None:
+        async with Executor([declare("echo", limits={"max_concurrency": 4}), *of_a_world]):
+            pass
+
+    asyncio.run(main())
+    found = [record.message for record in caplog.records if "ulimit" in record.message]
+    assert len(found) == len(warnings) and all(words in text for words, text in zip(warnings, found, strict=True))

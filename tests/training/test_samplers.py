@@ -133,3 +133,12 @@ def test_what_cannot_be_learnt_from_is_not_counted():
     sampler = open_sampler(TaskSampler.POOLS, TASKS, 0, 8)
     broken = [replace(item, reward=None, success=None) for item in play(TASKS[1])]
     assert sampler.note({}, broken) == {}
+
+
+def test_each_kind_and_each_seed_has_an_order_of_its_own():
+    def orders(seed):
+        drawn, _ = open_sampler(TaskSampler.POOLS, TASKS, seed, 8).draw({}, 0, 24)
+        names = [task.id for _, task in drawn]
+        return [tuple(name[4:] for name in names if name.startswith(kind)) for kind in CHANCES]
+
+    assert len({*orders(0), *orders(1)}) == 6

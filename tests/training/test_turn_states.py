@@ -1,5 +1,7 @@
 """Which turns of a task begin in equal states."""
 
+from dataclasses import replace
+
 from rlf.training.batch import make_batch
 from rlf.types import Message, Scored, StateChange, StopReason, Task, Trajectory, Turn, WorldRecord, WorldStep
 
@@ -39,6 +41,13 @@ def test_a_state_is_the_worlds_too_and_stays_where_nothing_changes():
 def test_states_of_two_tasks_are_never_equal():
     (a, _), (b, _) = states(played("t", [8]), played("u", [8]))
     assert a != b
+
+
+def test_a_first_turn_is_told_apart_by_every_token_of_its_prompt():
+    one = played("t", [8])
+    other = replace(one, trajectory=replace(one.trajectory, tokens=[9, *one.trajectory.tokens[1:]]))
+    (a, b), (c, d) = states(one, other)
+    assert a != c and b == d
 
 
 def test_turns_are_left_out_where_nothing_needs_them():
