@@ -8,13 +8,16 @@ import sys
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from rlf.core.errors import RlfError
+
+if TYPE_CHECKING:
+    from rlf.lineage.graph import GraphNode
 
 _PIPE_WIDTH = 120
 
@@ -55,6 +58,21 @@ def facts_table(rows: Iterable[Iterable[str | Text]]) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
+
+
+FEW = 3
+"""Things of one kind, such as a run's steps, that are named before the rest are counted."""
+
+
+def print_nodes(nodes: Sequence[GraphNode], num_left_out: int = 0) -> None:
+    """Prints nodes with what each was made of."""
+    made_of = [", ".join(dict.fromkeys(key.partition(":")[0] for key in node.made_of)) for node in nodes]
+    rows = [
+        (node.kind, Text(node.name), node.sha256[:12], Text(of, "dim")) for node, of in zip(nodes, made_of, strict=True)
+    ]
+    stdout_console().print(plain_table(("kind", "what", "sha256", "made of"), rows))
+    if num_left_out:
+        print(f"and {num_left_out} nodes between these")
 
 
 def print_note(line: str) -> None:

@@ -78,7 +78,7 @@ _OUTPUTS: dict[str, str] = {
         "reports.report.Report | reports.sweep.SweepReport | reports.evaluations.EvaluationReport | "
         "lineage.graph.Graph | lineage.records.StoredTrajectory"
     ),
-    "runs tail": "runs.now.TailEnd",
+    "runs tail": "apps.look.events.TailEnd",
     "runs compare": "apps.compare.comparison.Comparison",
     "runs diff": "list[lineage.graph.NodeDifference]",
     "runs whence": "list[lineage.graph.GraphNode]",

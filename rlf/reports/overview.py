@@ -9,16 +9,10 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-
-from rich.cells import cell_len
-from rich.style import Style
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from rlf.core import RlfError, nearest
 from rlf.core.mistakes import in_our_words
-from rlf.reports.sheets import MISSING, duration, percent, visible
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
@@ -122,14 +116,6 @@ def _make_refusal(text: str, reason: str) -> RlfError:
     return RlfError(f'{text!r}: {reason}. Write e.g. `success > 0.8 and spec == "search" and started > -7d`.')
 
 
-STATUS_STYLES = {
-    RunStatus.RUNNING: "cyan",
-    RunStatus.FINISHED: "green",
-    RunStatus.FAILED: "red",
-    RunStatus.INTERRUPTED: "yellow",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Overview:
     """One run's line."""
@@ -201,7 +187,7 @@ def chosen(overviews: Sequence[Overview], wanted: str | None, sort: str | None) 
     if sort is not None and sort not in NAMES:
         raise RlfError(f"--sort: unknown name {sort!r}{nearest(sort, list(NAMES))} (known: {', '.join(NAMES)}).")
     test = (lambda _: True) if wanted is None else compile_filter(wanted, NAMES)
-    every = [(item, {name: read(item) for name, read in _FACTS.items()}) for item in overviews]
+    every = [(item, {name: read(item) for name, read in FACTS.items()}) for item in overviews]
     kept = [(item, facts) for item, facts in every if test(facts)]
     if sort is not None:
         with_it, without = ([pair for pair in kept if (pair[1][sort] is None) is lacks] for lacks in (False, True))
@@ -213,7 +199,7 @@ def _read_success(item: Overview) -> float | None:
     return None if item.evaluation is None else item.evaluation.metrics.get("success")
 
 
-_FACTS: dict[str, Callable[[Overview], Any]] = {
+FACTS: dict[str, Callable[[Overview], Any]] = {
     "run_id": lambda item: item.run_id,
     "spec": lambda item: item.name,
     "engine": lambda item: item.engine,
@@ -226,113 +212,6 @@ _FACTS: dict[str, Callable[[Overview], Any]] = {
     "tags": lambda item: item.tags,
     "parent": lambda item: item.parent_id,
 }
-
-
-_HEADERS = {"run_id": "run", "spec": "name", "success": "held-out"}
-"""Of columns that are not headed by their name."""
-_GIVE_WAY = ("tags", "parent", "seed", "time", "step", "engine", "success", "status", "spec")
-_WRAPPING = ("parent", "tags")
-_PADDING = 2
-_NUMBERS = ("step", "seed", "time", "success", "started")
-
-
-def shown_columns(overviews: Sequence[Overview], wanted: str | None) -> list[str]:
-    """The columns of a table: those named, by commas; else all that are short and say something.
-
-    Raises:
-        RlfError: there is no such name.
-    """
-    if wanted is None:
-        named = ["run_id", "spec", "engine", "status", "step", "seed", "time", "success", "parent", "tags"]
-        empty = {
-            "engine": len({o.engine for o in overviews}) < 2,
-            "parent": not any(o.parent_id for o in overviews),
-            "tags": not any(o.tags for o in overviews),
-        }
-        return [name for name in named if not empty.get(name, False)]
-    named = [name.strip() for name in wanted.split(",") if name.strip()]
-    for name in named:
-        if name not in NAMES:
-            raise RlfError(f"--columns: unknown name {name!r}{nearest(name, list(NAMES))} (known: {', '.join(NAMES)}).")
-    return named
-
-
-def fitting_columns(
-    overviews: Sequence[Overview], columns: Sequence[str], width: int, *, must_stay: bool = False
-) -> dict[str, int | None]:
-    """The columns that fit the screen: the least informative are left out first; ids, or all, always stay.
-
-    Returns their widths; None for those that wrap, and where the screen is too narrow for the last one.
-    """
-    shown = {name: [cell_len(_cell_text(item, name)) for item in overviews] for name in columns}
-    whole = {name: max(len(_HEADERS.get(name, name)), *widths) for name, widths in shown.items()}
-    if sum(needed + _PADDING for needed in whole.values()) <= width:
-        return dict(whole)
-    if must_stay:
-        return dict.fromkeys(columns)
-    widths = {name: len(name) if name in _WRAPPING else needed for name, needed in whole.items()}
-    for name in _GIVE_WAY:
-        if sum(needed + _PADDING for needed in widths.values()) <= width:
-            return {column: None if column in _WRAPPING else needed for column, needed in widths.items()}
-        widths.pop(name, None)
-    return dict.fromkeys(widths)
-
-
-def render_overviews(overviews: Sequence[Overview], columns: Mapping[str, int | None]) -> Table | Text:
-    """One line per run, in columns with their widths; rich's table, which takes far longer, where one has none."""
-    widths = {name: width for name, width in columns.items() if width is not None}
-    return _render_lines(overviews, widths) if len(widths) == len(columns) else _render_table(overviews, columns)
-
-
-def _render_lines(overviews: Sequence[Overview], columns: Mapping[str, int]) -> Text:
-    """Text whose pieces of one style lie together: rich takes time for each piece."""
-    header = [_pad_cell(_HEADERS.get(name, name), name, width) for name, width in columns.items()]
-    parts: list[str | tuple[str, str | Style]] = [("".join(header), "dim")]
-    plain = ""
-    for item in overviews:
-        plain += "\n"
-        for name, width in columns.items():
-            padded = _pad_cell(_cell_text(item, name), name, width)
-            if name == "status":
-                parts += [plain, (padded, STATUS_STYLES[item.status])]
-                plain = ""
-            else:
-                plain += padded
-    return Text.assemble(*parts, plain, no_wrap=True)
-
-
-def _pad_cell(text: str, name: str, width: int) -> str:
-    blank, padding = " " * (width - cell_len(text)), " " * _PADDING
-    return f"{blank}{text}{padding}" if name in _NUMBERS else f"{text}{blank}{padding}"
-
-
-def _render_table(overviews: Sequence[Overview], columns: Mapping[str, int | None]) -> Table:
-    """Columns without a width share what is left of the screen, and break."""
-    table = Table(box=None, padding=(0, _PADDING, 0, 0), header_style="dim")
-    for name, width in columns.items():
-        justify: Literal["right", "left"] = "right" if name in _NUMBERS else "left"
-        overflow: Literal["fold", "ellipsis"] = "fold" if name == "run_id" else "ellipsis"  # a cut id names no run
-        no_wrap = name not in (*_WRAPPING, "run_id")
-        table.add_column(_HEADERS.get(name, name), justify=justify, no_wrap=no_wrap, overflow=overflow, width=width)
-    for item in overviews:
-        style = STATUS_STYLES[item.status]
-        table.add_row(*(Text(_cell_text(item, name), style if name == "status" else "") for name in columns))
-    return table
-
-
-def _cell_text(item: Overview, name: str) -> str:
-    match name:
-        case "success":
-            return MISSING if item.evaluation is None else percent(_read_success(item))
-        case "time":
-            return duration(elapsed_s(item.started, item.finished, item.status, item.idle_s))
-        case "started":
-            return time.strftime("%Y-%m-%d %H:%M", time.localtime(item.started))
-        case "tags":
-            return visible(" ".join(item.tags))
-        case _:
-            fact = _FACTS[name](item)
-            return "" if fact is None else visible(str(fact))
 
 
 def elapsed_s(started: float, finished: float | None, status: RunStatus, idle_s: float) -> float | None:

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
-from rich.rule import Rule
-from rich.text import Text
-
-from rlf.core.identity import short
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import Evaluation, TrainingStep
-from rlf.reports.overview import STATUS_STYLES, elapsed_s
+from rlf.reports.overview import elapsed_s
 from rlf.reports.sheets import (
     Sheet,
     count,
-    counted,
     decimal,
     dollars,
     duration,
-    label_grid,
     latency,
     percent,
-    sheet_table,
-    sparkline,
     visible,
 )
-from rlf.reports.summary import Summary, change_view, example_parts, read_changes, summarize
-from rlf.reports.trajectory import ReadOpening, no_opening
-from rlf.reports.verdict import RunVerdict, judge_record, verdict_text
-from rlf.types.events import is_gap
+from rlf.reports.summary import Summary, read_changes, summarize
+from rlf.reports.verdict import RunVerdict, judge_record
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
@@ -129,7 +118,6 @@ def _mean_or_none(values: Iterable[float]) -> float | None:
     return sum(found) / len(found) if found else None
 
 
-_CURVE_WIDTH = 48
 _NUM_NOTICES = 8
 
 
@@ -174,35 +162,12 @@ def read_report(reader: Reader, run_id: str) -> Report:
     )
 
 
-def report_view(report: Report, options: str = "", opening: ReadOpening = no_opening) -> RenderableType:
-    """Renders a report, its result first and what it was made from last; to be printed as `summary_view` says."""
-    title = Text(f"{visible(report.run.record.name)} · {report.run.record.id}", "bold")
-    text = Text(visible(status_words(report.run)), overflow="fold")
-    text.stylize(STATUS_STYLES[report.run.status], 0, len(report.run.status))
-    parts: list[RenderableType] = [Rule(title, align="left", style="dim"), text]
-    parts.append(verdict_text(report.verdict))
-    parts += [change_view(report.summary, report.verdict.line), Text()]
-    parts.append(label_grid(_show_course(report)))
-    for sheet in usage_sheets(report):
-        parts += [Text(), sheet_table(sheet)]
-    parts += [*example_parts(report.summary, options, opening), Text()]
-    return Group(*parts, label_grid(_show_origin(report.run, options)))
-
-
 def status_words(run: Run) -> str:
     """`finished at step 40, took 0:52`, and what went wrong where something did."""
     words = f"{run.status} at step {run.last_step}, took "
     words += duration(elapsed_s(run.record.started, run.finished, run.status, run.idle_s))
     gone = ", its process is gone" if run.process_gone else ""
     return f"{words}{gone}" if run.error is None else f"{words}{gone}\n{run.error}"
-
-
-def _show_origin(run: Run, options: str) -> Iterator[tuple[str, Text]]:
-    """The origin of the run."""
-    for label, words in origin_facts(run):
-        yield label, Text(visible(words), overflow="fold")
-    files = counted(len(run.record.files), "file")
-    yield "made from", Text(f"{files}: rlf runs show {run.record.id} --lineage{options}", no_wrap=True)
 
 
 def origin_facts(run: Run) -> Iterator[tuple[str, str]]:
@@ -218,27 +183,6 @@ def origin_facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "plan", record.plan_hash[:12]
 
 
-def _show_course(report: Report) -> Iterator[tuple[str, Text]]:
-    """How training went."""
-    for label, name in (("success", "success"), ("reward", "reward/mean")):
-        values = [step.metrics[name] for step in report.steps if name in step.metrics]
-        if values:
-            yield label, _show_curve(values, unit=name == "success")
-    for name in sorted({name for step in report.steps for name in step.metrics if is_gap(name)}):
-        values = [step.metrics[name] for step in report.steps if name in step.metrics]
-        yield "gap", _show_curve(values, unit=True, best=min).append(f"  {name.removeprefix('gap/')}", "dim")
-    if report.checkpoints:
-        newest = report.checkpoints[-1]
-        yield "checkpoint", Text(f"step {newest.step}: {visible(newest.path)}", overflow="fold")
-    for change in report.changes:
-        what = f"after step {change.step}: {change.role} {change.path}: {short(change.old_sha256)}"
-        yield "changed", Text(visible(f"{what} → {short(change.sha256)}"), "yellow", overflow="fold")
-    for note in report.notes:
-        yield "note", Text(visible(note.text), overflow="fold")
-    for event in shown_events(report.events):
-        yield event.level, Text(visible(event.text), overflow="fold")
-
-
 def shown_events(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
     """The few worth reading beside the result: of diagnoses of a missing signal the newest, and no verdict.
 
@@ -248,16 +192,6 @@ def shown_events(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
     worth = [event for event in events if "verdict" not in event.data and event not in diagnoses[:-1]]
     places = sorted(range(len(worth)), key=lambda at: ("stage" in worth[at].data, worth[at].level == "info", -at))
     return [worth[at] for at in sorted(places[:_NUM_NOTICES])]
-
-
-def _show_curve(values: Sequence[float], *, unit: bool, best: Callable[[Sequence[float]], float] = max) -> Text:
-    """First and last value of a curve around its drawing."""
-    low, high = (0.0, 1.0) if unit else (None, None)
-    first, last = (percent(value) if unit else decimal(value) for value in (values[0], values[-1]))
-    text = Text(f"{first} ", no_wrap=True).append(sparkline(values, _CURVE_WIDTH, low, high), "green")
-    return text.append(f" {last}", "bold").append(
-        f"  best {percent(best(values)) if unit else decimal(best(values))}", "dim"
-    )
 
 
 def tool_rows(tools: Sequence[ToolCallSummary]) -> Iterator[tuple[str, ...]]:

@@ -1,11 +1,9 @@
-"""What trajectories begin with as texts, and those of a run that match a filter or a text."""
+"""What trajectories begin with as texts, and the filter of those that are looked for."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,12 +12,11 @@ from rlf.chat.encoding import load_tokenizer
 from rlf.core.errors import RlfError
 from rlf.core.redact import Redactor
 from rlf.core.registry import nearest
-from rlf.lineage.reader import Reader
-from rlf.lineage.records import TRAIN, FoundCall, Run, StoredTrajectory, TrajectoryFilter
+from rlf.lineage.records import Run, TrajectoryFilter
 from rlf.reports.trajectory import opening
-from rlf.spec.model_files import folder_on_disk, model_location
+from rlf.spec.model_files import folder_on_disk
 from rlf.spec.reader import mentioned, read_env_files
-from rlf.types import FailureClass, Outcome, RunStatus
+from rlf.types import FailureClass
 from rlf.types.trajectory import Trajectory
 
 # The openings of a run's prompts, before each question, by the tokenizer of the run's model.
@@ -77,62 +74,9 @@ class Openings:
         return "\n".join([*lines, f"(as the plan says: {why})"]) if lines else ""
 
 
-# Trajectories and calls of a run that match.
-
-_POLL_S = 0.5
-
-
 def wanted_trajectories(failure: str | None = None, **facts: Any) -> TrajectoryFilter:
     """Makes the lineage's filter. Raises RlfError for an unknown class of parse failure."""
     known = [str(kind) for kind in FailureClass]
     if failure is not None and failure not in known:
         raise RlfError(f"--failure: unknown class {failure!r}{nearest(failure, known)} (known: {', '.join(known)}).")
     return TrajectoryFilter(failure=None if failure is None else FailureClass(failure), **facts)
-
-
-def find_calls(
-    reader: Reader, run_id: str, wanted: TrajectoryFilter, tool: str | None, outcome: str | None, limit: int
-) -> list[FoundCall]:
-    """Calls of a tool, or with an outcome. Raises RlfError for a tool that was never called, or an unknown outcome."""
-    outcomes = _parse_outcomes(outcome)
-    called = [summary.name for summary in reader.tool_call_summary(run_id)]
-    called += sorted(reader.names_inside(run_id) - set(called)) if tool is not None and tool not in called else []
-    if tool is not None and tool not in called:
-        raise RlfError(
-            f"--tool: {run_id} has no call of {tool!r}{nearest(tool, called)} (called: {', '.join(called) or 'none'})."
-        )
-    return reader.calls(run_id, wanted, tool=tool, outcomes=outcomes, limit=limit)
-
-
-def _parse_outcomes(name: str | None) -> list[Outcome]:
-    if name is None:
-        return list(Outcome)
-    known = ["failed", *map(str, Outcome)]
-    if name not in known:
-        raise RlfError(f"--outcome: unknown outcome {name!r}{nearest(name, known)} (known: {', '.join(known)}).")
-    return [found for found in Outcome if found is not Outcome.OK] if name == "failed" else [Outcome(name)]
-
-
-def follow_trajectories(
-    reader: Reader, run_id: str, wanted: TrajectoryFilter, text: str | None
-) -> Iterator[StoredTrajectory]:
-    """One trajectory that matches of each step that finishes from now on, until the run ends."""
-    from rlf.reports.trace import find
-
-    last_step = reader.get_run(run_id).last_step
-    while True:
-        run = reader.get_run(run_id)
-        for step in range(last_step + 1, run.last_step + 1):
-            here = replace(wanted, phase=TRAIN, step=step, limit=None)
-            found = [reader.whole(run_id, match.summary) for match in find(reader, run_id, here, text, 1)]
-            yield from (stored for stored in found if stored is not None)
-        last_step = run.last_step
-        if run.status is not RunStatus.RUNNING:
-            return
-        time.sleep(_POLL_S)
-
-
-def token_decoder(run: Run) -> Callable[[int], str]:
-    """One token as text, by the tokenizer of the run's model."""
-    tokenizer = load_tokenizer(model_location(run.record.plan["spec"]["model"]["path"]))
-    return lambda token: str(tokenizer.decode([token]))

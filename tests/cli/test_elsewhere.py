@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rlf.reports.overview import fitting_columns, render_overviews, shown_columns
+from rlf.apps.look.tables import fitting_columns, render_overviews, shown_columns
 
 SPEC = str(Path(__file__).parents[2] / "specs" / "search.yaml")
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from rlf.apps.look import events as tail
 from rlf.core import RlfError
 from rlf.lineage import tables
 from rlf.lineage.lease import describe_owner
@@ -13,7 +14,6 @@ from rlf.lineage.resumed import begin_resume
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
 from rlf.reports.overview import elapsed_s
-from rlf.runs import now as tail
 from rlf.types import Notice, RunFinished, RunStatus
 
 from .builders import run_record, step

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from rlf.apps.look.tables import render_overviews, report_view, shown_columns
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Evaluation, TrajectorySummary
-from rlf.reports.overview import read_overviews, render_overviews, shown_columns
-from rlf.reports.report import read_report, report_view
+from rlf.reports.overview import read_overviews
+from rlf.reports.report import read_report
 from rlf.reports.statistics import wilson_interval
 from rlf.reports.success import interval_of, kinds_of, success_words
 from rlf.reports.summary import (

@@ -17,9 +17,8 @@ import typer
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunNames, RunsFolder, split_arguments
 from rlf.cli.completion import complete_run, complete_spec
 from rlf.cli.envelope import print_result
-from rlf.cli.output import print_note, stdout_console
+from rlf.cli.output import FEW, print_nodes, print_note, stdout_console
 from rlf.cli.run import run_in_view, watch
-from rlf.cli.runs import FEW, print_nodes
 from rlf.core.errors import RlfError
 from rlf.core.identity import hash_path, short
 from rlf.reports.sheets import counted

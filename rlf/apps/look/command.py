@@ -9,12 +9,10 @@ import typer
 
 from rlf.cli.arguments import DEFAULT_RUNS, AsJson, HtmlFile, RunName, RunsFolder, runs_option
 from rlf.cli.envelope import print_envelope, print_result, print_run_event
-from rlf.cli.output import plain_table, stdout_console, write_page
+from rlf.cli.output import FEW, print_nodes, stdout_console, write_page
 from rlf.core.errors import RlfError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rlf.lineage.graph import Graph, GraphNode
     from rlf.lineage.reader import Reader
     from rlf.lineage.records import Run, StoredTrajectory
@@ -30,8 +28,8 @@ def tail_run(
     as_json: AsJson = False,
 ) -> None:
     """Print a run's last steps, evaluations and notices, a line each, and those to come until it ends."""
+    from rlf.apps.look.events import TailEnd, follow_events
     from rlf.cli.live import event_line
-    from rlf.runs.now import TailEnd, follow_events
     from rlf.runs.place import open_reader
 
     with open_reader(runs_folder) as reader:
@@ -74,7 +72,8 @@ def list_runs_command(
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first. A filter, an order and columns may name the same things."""
-    from rlf.reports.overview import chosen, fitting_columns, read_overviews, render_overviews, shown_columns
+    from rlf.apps.look.tables import fitting_columns, render_overviews, shown_columns
+    from rlf.reports.overview import chosen, read_overviews
     from rlf.runs.place import open_reader
 
     with open_reader(runs_folder) as reader:
@@ -147,8 +146,9 @@ def _write_run(reader: Reader, run: Run, html: Path) -> None:
 
 
 def _show_run(reader: Reader, run: Run, options: str, *, as_json: bool) -> None:
+    from rlf.apps.look.tables import report_view
     from rlf.reports.evaluations import evaluations_view, is_evaluation, read_evaluations
-    from rlf.reports.report import read_report, report_view
+    from rlf.reports.report import read_report
     from rlf.reports.sweep import is_sweep, read_sweep, sweep_view
     from rlf.runs.trajectories import Openings
 
@@ -166,9 +166,6 @@ def _show_run(reader: Reader, run: Run, options: str, *, as_json: bool) -> None:
 
 # The drawing of a run's graph.
 
-FEW = 3
-"""Steps and evaluations that a drawing names before it counts the rest."""
-
 
 def print_graph(graph: Graph) -> None:
     """Draws a run's graph: what it was made of, and what it made."""
@@ -177,19 +174,6 @@ def print_graph(graph: Graph) -> None:
         of_kind = [node for node in graph.nodes if node.kind == kind]
         few += of_kind if len(of_kind) <= 2 * FEW else [*of_kind[:FEW], *of_kind[-FEW:]]
     print_nodes(few, num_left_out=len(graph.nodes) - len(few))
-
-
-def print_nodes(nodes: Sequence[GraphNode], num_left_out: int = 0) -> None:
-    """Prints nodes with what each was made of."""
-    from rich.text import Text
-
-    made_of = [", ".join(dict.fromkeys(key.partition(":")[0] for key in node.made_of)) for node in nodes]
-    rows = [
-        (node.kind, Text(node.name), node.sha256[:12], Text(of, "dim")) for node, of in zip(nodes, made_of, strict=True)
-    ]
-    stdout_console().print(plain_table(("kind", "what", "sha256", "made of"), rows))
-    if num_left_out:
-        print(f"and {num_left_out} nodes between these")
 
 
 # `rlf trace`: one trajectory turn by turn, and which trajectories match.
@@ -236,10 +220,12 @@ def trace(
     as_json: AsJson = False,
 ) -> None:
     """Show a trajectory turn by turn, or find some: failed, flipped, best, by parse failure or text; or calls."""
+    from rlf.apps.look.events import find_calls, follow_trajectories
+    from rlf.apps.look.tables import calls_table, matches_table
     from rlf.lineage.records import TRAIN
-    from rlf.reports.trace import calls_table, find, find_flipped, matches_table
+    from rlf.reports.trace import find, find_flipped
     from rlf.runs.place import open_reader
-    from rlf.runs.trajectories import find_calls, follow_trajectories, wanted_trajectories
+    from rlf.runs.trajectories import wanted_trajectories
 
     succeeded = False if failed else None
     wanted = wanted_trajectories(failure, phase=phase, step=step, succeeded=succeeded, best_first=best)
@@ -273,9 +259,10 @@ def print_trajectory(
     command: str, run: Run, stored: StoredTrajectory, *, heat: bool = False, as_json: bool = False
 ) -> None:
     """Prints a trajectory, as a page or as the JSON of a command."""
-    from rlf.reports.trace import heat_legend, heated
+    from rlf.apps.look.events import token_decoder
+    from rlf.apps.look.tables import heat_legend, heated
     from rlf.reports.trajectory import legend, trajectory_view
-    from rlf.runs.trajectories import Openings, token_decoder
+    from rlf.runs.trajectories import Openings
 
     if as_json:
         print_envelope(command, stored)
