@@ -47,6 +47,7 @@ def find_success(model: str, folder: Path) -> float:
 def run_job(folder: Path, *changes: str) -> Run:
     """The run of the spec's job on this CPU."""
     vllm = ["--vllm"] if rehearsal_environment().is_ready(vllm=True) else []
+    print(f"  vLLM {'samples' if vllm else 'is not installed: a stand-in samples'} where a job samples", flush=True)
     call("rehearse", str(_SPEC), *_JOB, *changes, "--full", *vllm, "--runs", str(folder))
     return load_run("latest", runs_folder=folder)
 
