@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from rlf import __version__
 from rlf.cli.commands import COMMANDS, GROUPS, HOMES, SECTIONS, load_function, members
 from rlf.core.errors import RlfError, RunError
-from rlf.core.process import RefusedOutput, configure, heed_signals, keep_streams
+from rlf.core.process import RefusedOutput, configure, heed_memory_limit, heed_signals, keep_streams
 from rlf.core.search_path import import_from
 
 _WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
@@ -182,6 +182,7 @@ def main() -> None:
     """The entry point."""
     heed_signals()
     keep_streams()
+    heed_memory_limit()
     for word in sys.argv[1:]:
         if any("\ud800" <= character <= "\udfff" for character in word):  # not UTF-8, as a file's name may be
             from rlf.core.text import clean

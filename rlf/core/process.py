@@ -6,12 +6,15 @@ import fcntl
 import io
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from rlf.core.errors import RlfError
 
 
 def usable_cores() -> int:
@@ -32,6 +35,31 @@ def cache_folder() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlf"
     except RuntimeError as error:
         raise OSError(str(error)) from error
+
+
+class _MemoryLimit:
+    """Refuses, before they load, libraries for which a limit of this process's address space is too small.
+
+    With too little numpy's OpenBLAS asks for memory without end, in code that no signal interrupts.
+    """
+
+    LEAST_BYTES = 2 << 30
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+
+    def find_spec(self, name: str, *_: object) -> None:
+        """Finds no module. Raises RlfError for one that would not load."""
+        if name in ("numpy", "torch"):
+            words = f"the limit of memory addresses (`ulimit -v`) is {self._limit_bytes / 1e9:.1f} GB"
+            raise RlfError(f"{words}; a model needs {self.LEAST_BYTES / 1e9:.1f} GB. Raise it: `ulimit -v unlimited`.")
+
+
+def heed_memory_limit() -> None:
+    """Has a limit of address space that holds no model end a command in words when it loads one."""
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if 0 <= limit_bytes < _MemoryLimit.LEAST_BYTES:
+        sys.meta_path.insert(0, _MemoryLimit(limit_bytes))
 
 
 @contextmanager
@@ -82,7 +110,12 @@ class _Kept(io.TextIOWrapper):
 
 
 def keep_streams() -> None:
-    """Moves `sys.stdout` and `sys.stderr` to descriptors that nothing else knows; opens those that were closed."""
+    """Moves `sys.stdout` and `sys.stderr` to descriptors that nothing else knows; opens those that were closed.
+
+    What is typed or piped in may hold bytes of any encoding: those that are not valid become U+FFFD.
+    """
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
     for number in range(3):  # in order: what is opened takes the least number that is free
         try:
             os.fstat(number)

@@ -138,3 +138,24 @@ def test_an_argument_that_is_not_utf_8_is_refused_in_words_whatever_lies_in_the_
     done = subprocess.run(command, capture_output=True, check=False, env=ENV, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.decode().startswith("'caf\ufffd")
+
+
+def test_bytes_that_are_not_utf_8_are_read_as_replaced_characters():
+    code = "import sys; from rlf.core.process import keep_streams; keep_streams(); print(ascii(sys.stdin.read()))"
+    environment = os.environ | {"PYTHONUTF8": "0", "LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "utf-8:strict"}
+    found = subprocess.run([sys.executable, "-c", code], input=b"a\xffb", capture_output=True, env=environment)
+    assert found.stdout == b"'a\\ufffdb'\n", found.stderr
+
+
+def test_a_limit_of_memory_that_holds_no_model_is_named_before_one_is_loaded(tmp_path):
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (300_000_000,) * 2); "
+        "from rlf.cli.start import main; main()"
+    )
+    run = ["run", str(Path(__file__).parents[2] / "specs/search.yaml"), "--runs", str(tmp_path)]
+    found = subprocess.run([sys.executable, "-c", code, *run], capture_output=True, text=True, timeout=300)
+    assert (found.returncode, found.stdout) == (2, ""), found.stderr
+    words = (
+        "the limit of memory addresses (`ulimit -v`) is 0.3 GB; a model needs 2.1 GB. Raise it: `ulimit -v unlimited`."
+    )
+    assert found.stderr == words + "\n"

@@ -246,7 +246,19 @@ def test_images_go_by_their_paths_to_models_that_see(tmp_path):
 
 def test_every_command_of_a_conversation_answers(trained, tmp_path, monkeypatch):
     runs, run_id = trained
-    lines = ["/help", "/tools", "/undo", "/nothing", "/image none.png", QUESTION, "/retry", "/reward Balzul", "/save"]
+    lines = [
+        "/help",
+        "/tools",
+        "/undo",
+        "/nothing",
+        "/image none.png",
+        '/image "a',
+        "\0",
+        QUESTION,
+        "/retry",
+        "/reward Balzul",
+        "/save",
+    ]
     result = CliRunner().invoke(
         app, ["chat", run_id, "--runs", str(runs)], input="\n".join([*lines, "/quit", "x"]) + "\n"
     )
@@ -257,6 +269,7 @@ def test_every_command_of_a_conversation_answers(trained, tmp_path, monkeypatch)
         "the conversation is still empty",
         "there is no command /nothing",
         "none.png",
+        "got '\"a', whose quotation mark is not closed. Write e.g. `/image photo.png`.",
         "reward",
         "saved:",
     ):

@@ -24,6 +24,7 @@ from rlf.core.files import write_whole
 from rlf.core.leaks import SearchedText
 from rlf.core.meter import COST, Meter
 from rlf.core.readings import compile_schema
+from rlf.core.text import describe
 from rlf.data.templates import ColumnTemplate, ColumnTemplateFault
 from rlf.endpoints.openai import Completion, NoAnswer, json_schema_format
 from rlf.endpoints.pool import Caller, EndpointPool
@@ -139,9 +140,11 @@ class Client:
         key = hash_json(asked)
         path = self._cache / key[:2] / f"{key}.json"
         async with self._locks.setdefault(key, asyncio.Lock()):  # tasks that ask the same wait for one answer
-            if not path.is_file():
+            found = _read_kept(path)
+            if found is None:
                 await self._keep_answer(path, stage, answer, messages)
-        found = json.loads(path.read_text(encoding="utf-8"))
+                found = _read_kept(path)
+        assert found is not None, f"{path} was written"
         usage = {} if key in self._counted else found["usage"]
         self._counted.add(key)
         SPENT.get().update({**usage, f"answers/{stage}": 1})
@@ -201,6 +204,18 @@ class Client:
                     f"build.budget.{unit}: {spent[unit]:g} are spent, and {most:g} were allowed. Allow more and run "
                     "the build again: it continues, and repeats no request."
                 )
+
+
+def _read_kept(path: Path) -> dict[str, Any] | None:
+    """A kept answer; None where there is none, or only a damaged file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {"text": found["text"], "usage": Counter(found["usage"])}
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError) as fault:
+        logger.warning("%s: the kept answer is damaged and is asked for again: %s", path, describe(fault))
+        return None
 
 
 def _harmless(value: Any) -> Any:

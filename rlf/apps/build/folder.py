@@ -7,11 +7,13 @@ spec.yaml  build.yaml  certificate.json
 from __future__ import annotations
 
 import json
+import logging
+import os
 import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,10 +22,13 @@ from rlf.apps.build.kind import BuildPart, BuildSettings, Maker, read_part
 from rlf.apps.build.pack import Register
 from rlf.apps.build.task import POLICIES, BuildTask, read_task
 from rlf.core import RlfError, hash_json, hash_path
-from rlf.core.files import write_whole
+from rlf.core.files import lock_file, remove_lock, write_whole
 from rlf.core.identity import is_sealed
 from rlf.core.plain_json import Jsonable
+from rlf.core.text import describe
 from rlf.core.yaml_text import dump_yaml
+
+logger = logging.getLogger(__name__)
 
 # The certificate of a world: the checks of its tasks and their results, beside the data, in `certificate.json`.
 #
@@ -187,6 +192,31 @@ def build_world(settings: BuildSettings, tell: Tell, *, fresh: bool = False) -> 
     found = {path.name for path in out.iterdir()} if out.is_dir() else set()
     if found and not found & {CERTIFICATE, WORK}:
         raise RlfError(f"{out}: the folder holds other files. Name another one with `out`, or empty it.")
+    with _alone(out):
+        return _build_parts(out, settings, tell, fresh=fresh)
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Makes a world's folder, and keeps other builds from it. Raises RlfError where one is at work there."""
+    try:
+        (out / WORK).mkdir(parents=True, exist_ok=True)
+        file = lock_file(out / WORK / "lock")
+    except BlockingIOError as error:
+        raise RlfError(
+            f"{out}: another build is at work there. Wait for it, or name another folder with `out`."
+        ) from error
+    except FileNotFoundError as error:  # /proc, for one, takes no folder and says that it does not exist
+        raise RlfError(f"{out}: no folder can be made there. Name another one with `out`.") from error
+    try:
+        yield
+    finally:
+        if file is not None:
+            remove_lock(out / WORK / "lock")
+            os.close(file)
+
+
+def _build_parts(out: Path, settings: BuildSettings, tell: Tell, *, fresh: bool) -> BuildCertificate:
     work = out / WORK / PARTS / settings.sha256[:16]
     if fresh:
         shutil.rmtree(work, ignore_errors=True)
@@ -211,9 +241,16 @@ def _iterate_parts(maker: Maker, work: Path, register: Register) -> Iterator[Bui
     """The parts, those that were saved from there; each with names that no earlier one has, and no task of one."""
     for name in maker.names:
         path = work / f"{name}.json"
-        if not path.is_file():
+        try:
+            part = _read_saved(work, name)
+        except FileNotFoundError:
+            part = None
+        except (ValueError, TypeError, KeyError, AttributeError) as fault:
+            logger.warning("%s: the part is damaged and is made again: %s", path, describe(fault))
+            part = None
+        if part is None:
             write_json_file(path, register.admitted(maker.make(name)).to_json())
-        part = _read_saved(work, name)
+            part = _read_saved(work, name)
         register.add(part)
         yield part
 

@@ -32,6 +32,7 @@ from rlf.apps.build.task import (
     prove_task,
 )
 from rlf.core import RunError
+from rlf.core.clocks import reporting_waits
 from rlf.core.leaks import SearchedText
 from rlf.core.readings import compile_schema
 from rlf.rewards.normalization import normalize
@@ -418,7 +419,8 @@ class LlmMaker:
                 spent = self._spent[each] = Counter()
                 made = self._stages.make(each, seed, self._scenarios[each], draw, spent)
                 self._drafts[each] = asyncio.get_running_loop().create_task(made)
-        return await self._drafts.pop(number)
+        async with reporting_waits():
+            return await self._drafts.pop(number)
 
     def _prove_task(self, number: int, draft: ProvenDraft, figures: Figures) -> BuildTask:
         """The task in its place, proven with the deployed functions in the sandbox."""

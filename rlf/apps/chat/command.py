@@ -27,6 +27,7 @@ from rlf.cli.arguments import (
 )
 from rlf.cli.output import facts_table, stdout_console
 from rlf.core.errors import RlfError
+from rlf.core.text import clean
 from rlf.reports.sheets import counted, visible
 
 if TYPE_CHECKING:
@@ -214,7 +215,12 @@ class _Terminal:
     def _add_image(self, path: str) -> None:
         from rlf.core.images import read_image_file
 
-        names = shlex.split(path)
+        try:
+            names = shlex.split(path)
+        except ValueError as error:
+            raise RlfError(
+                f"got {path!r}, whose quotation mark is not closed. Write e.g. `/image photo.png`."
+            ) from error
         if not names:
             raise RlfError("got no path. Write e.g. `/image photo.png`.")
         for name in names:
@@ -248,12 +254,12 @@ def _score_rows(scored: Scored) -> list[tuple[str, str]]:
 def _read_input_line() -> str | None:
     """The next line that was written; None at the end of the input."""
     if not sys.stdin.isatty():
-        line = sys.stdin.readline()
+        line = clean(sys.stdin.readline())
         print(f"> {line.rstrip()}" if line else "", flush=True)
         return line or None
     with suppress(ImportError):  # not on every system
         import readline  # noqa: F401 - lets `input` edit and remember lines
     try:
-        return input("> ")
+        return clean(input("> "))
     except EOFError:
         return None

@@ -104,6 +104,40 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
         build_world(settings(tmp_path), silent)
 
 
+@pytest.mark.parametrize("content", [b'{"tasks"', b"{}", b"[]", b"null", b"\xff", b'{"tasks": 3}'])
+def test_a_damaged_part_of_an_earlier_build_is_made_again(tmp_path, monkeypatch, caplog, content):
+    chosen = settings(tmp_path / "out")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(folder, "_write_world", interrupt)
+        build_world(chosen, silent)
+    parts = sorted((tmp_path / "out" / WORK).rglob("w*.json"))
+    parts[1].write_bytes(content)
+    assert build_world(chosen, silent) == build_world(settings(tmp_path / "whole/out"), silent)
+    assert f"{parts[1]}: the part is damaged and is made again: " in caplog.text
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_two_builds_do_not_write_one_folder(tmp_path, monkeypatch):
+    chosen = settings(tmp_path / "out")
+
+    def build_beside(*arguments):
+        with pytest.raises(RlfError, match=r"another build is at work there. Wait for it, or name another folder"):
+            build_world(settings(tmp_path / "out", build={"seed": 1}), silent)
+        write(*arguments)
+
+    write = folder._write_world
+    monkeypatch.setattr(folder, "_write_world", build_beside)
+    assert build_world(chosen, silent).holds
+
+
+def test_a_place_that_takes_no_folder_is_named():
+    with pytest.raises(RlfError, match=r"/proc/world: no folder can be made there. Name another one with `out`"):
+        build_world(settings("/proc/world"), silent)
+
+
 def test_rows_of_ftrl_score_as_the_world_does(world):
     _, tasks = read_world(world)
     rows = {}
@@ -238,6 +272,8 @@ def test_the_commands_build_show_and_count(project):
     counted = runner.invoke(app, ["env", "build", "small.yaml", "--dry-run"])
     assert counted.exit_code == 0 and "tasks/heldout" in counted.output
     assert not (project / "worlds").exists()
+    many = runner.invoke(app, ["env", "build", "small.yaml", "build.count=1000000000", "--dry-run"])
+    assert many.exit_code == 0 and "1000000000" in many.output
     built = runner.invoke(app, ["env", "build", "small.yaml", "build.count=12", "--json"])
     assert built.exit_code == 0, built.output
     shown = runner.invoke(app, ["env", "show", "worlds/small", "--task", "2"])

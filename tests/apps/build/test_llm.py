@@ -274,15 +274,19 @@ def test_an_empty_answer_is_no_refusal_of_a_schema_and_is_not_asked_for_again(tm
     assert "no answer" in next(request for request in model.requests if "cannot be used" in request)
 
 
-def test_a_finished_build_that_is_made_again_asks_nothing(tmp_path):
+def test_a_finished_build_that_is_made_again_asks_only_for_an_answer_that_is_damaged(tmp_path, caplog):
     model = Model()
     with serving(model) as url:
         chosen = settings(url, tmp_path / "out")
         first = build_world(chosen, silent)
         number = len(model.requests)
         assert build_world(chosen, silent) == first
-    assert len(model.requests) == number
-    assert list((tmp_path / "out" / WORK / "answers").rglob("*.json"))
+        assert len(model.requests) == number
+        kept = next((tmp_path / "out" / WORK / "answers").rglob("*.json"))
+        kept.write_text("[]", encoding="utf-8")
+        build_world(chosen, silent)
+    assert len(model.requests) == number + 1
+    assert f"{kept}: the kept answer is damaged and is asked for again: " in caplog.text
 
 
 def test_a_budget_that_is_spent_stops_the_build(tmp_path):

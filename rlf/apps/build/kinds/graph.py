@@ -141,5 +141,11 @@ class GraphBuild(BuildKind):
 def _deal_tasks(count: int, num_worlds: int, weights: Mapping[Scenario, float]) -> list[Counter[Scenario]]:
     """How many tasks of each shape each world gets: as even as can be."""
     by_scenario = shares_of(count, {scenario.value: weight for scenario, weight in weights.items()})
-    dealt = [Scenario(scenario) for scenario, number in by_scenario.items() for _ in range(number)]
-    return [Counter(dealt[place::num_worlds]) for place in range(num_worlds)]
+    worlds = [Counter[Scenario]() for _ in range(num_worlds)]
+    first = 0
+    for scenario, number in by_scenario.items():  # one after the other, as cards are dealt
+        for place, world in enumerate(worlds):
+            if share := len(range((place - first) % num_worlds, number, num_worlds)):
+                world[Scenario(scenario)] = share
+        first += number
+    return worlds
