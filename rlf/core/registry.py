@@ -181,6 +181,7 @@ _OF_APPS = {
     ("rlf.environments.kinds", "openenv"): "rlf.apps.peers.openenv:OpenEnvEnv",
     ("rlf.environments.kinds", "rl_factory"): "rlf.apps.peers.rl_factory:RlFactoryEnv",
     ("rlf.environments.kinds", "rows"): "rlf.apps.bench.rows:RowsEnv",
+    ("rlf.environments.kinds", "several"): "rlf.apps.worlds.several:SeveralEnv",
     ("rlf.environments.kinds", "sql"): "rlf.apps.sql.world:SqlEnv",
     ("rlf.environments.kinds", "text"): "rlf.apps.peers.text:TextEnv",
     ("rlf.environments.kinds", "verifiers"): "rlf.apps.peers.verifiers:VerifiersEnv",

@@ -1,1 +1,1 @@
-"""Worlds of specs: listed, tested, attacked, played."""
+"""Worlds of specs: listed, tested, attacked, played; and the kind that is several of them."""
