@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import os
 import re
 import sys
@@ -12,19 +11,15 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from datetime import UTC, datetime
 from numbers import Real
 from pathlib import Path
-from time import time
 from types import MethodType
 from typing import Any, NoReturn, Protocol, TextIO, cast
 
 from rlf.core import RlfError, nearest
 from rlf.core.callables import is_async
-from rlf.core.plain_json import read_json
 from rlf.core.text import describe
 from rlf.environments.kind import Step, World
-from rlf.environments.states import hash_state
 from rlf.tools.execution.detached import CancelledItself
 from rlf.tools.python.description import describe_function
 from rlf.tools.python.parameters import ArgumentAdapter
@@ -48,7 +43,6 @@ _NUMBERS = (REWARD, "score")
 _DRAWS = re.compile(r"(?<![\w.])random\.[a-z]\w*\(|^\s*from random import (?!Random\b)", re.MULTILINE)
 GRADER = re.compile(r"((get|compute|calculate)_)?(reward|score)s?|verify_tool")
 """Names of methods that other libraries score by: a policy that can call one asks for its own reward."""
-_DAY_S = 86400
 DONE = "done"
 """The attribute that says that the episode is over, of a class that has it."""
 
@@ -181,55 +175,6 @@ def _to_action(value: Any) -> ToolCall | str:
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
         return ToolCall(value["name"], value.get("arguments") or {})
     raise TypeError(f"got {value!r:.80}; expected an answer as text, or a call with `name` and `arguments`")
-
-
-def read_goal(task: Task, column: str | None) -> list[ToolCall]:
-    """The calls that lead to a row's goal. Raises TypeError or ValueError for anything else."""
-    assert column is not None, "a goal without `after`"
-    value = task.columns.get(column)
-    actions = to_actions(read_json(value) if isinstance(value, str) else value)
-    if actions is None:  # which is not the same as no calls: then doing nothing would be right
-        raise ValueError(f"{column}: the row does not say what leads to the goal; write a list of calls")
-    calls = [action for action in actions if isinstance(action, ToolCall)]
-    if len(calls) < len(actions):
-        raise TypeError(f"{column}: got an answer among the calls that lead to the goal; expected calls alone")
-    return calls
-
-
-def equal_but_drawn(state: Any, goals: Sequence[Any]) -> bool:
-    """Whether a plain state is the first goal, where only texts and numbers that all goals share are compared,
-    and no times of writing."""
-    if len(goals) > 1:
-        shared = {one for one in set.intersection(*(set(_iterate_values(goal)) for goal in goals)) if not _is_now(one)}
-        state, goals = _mark_others(state, shared), [_mark_others(goals[0], shared)]
-    return hash_state(state) == hash_state(goals[0])
-
-
-def _iterate_values(state: Any) -> Iterator[str | float]:
-    if isinstance(state, dict):
-        yield from state
-    if isinstance(state, dict | list):
-        for one in state.values() if isinstance(state, dict) else state:
-            yield from _iterate_values(one)
-    elif isinstance(state, str | int | float) and not isinstance(state, bool):
-        yield state
-
-
-def _is_now(value: Any) -> bool:
-    """Whether it may be the time of writing, which two goals that are played within a second share."""
-    if isinstance(value, str):
-        return len(value) > 10 and value[:10] in (f"{datetime.now(zone):%Y-%m-%d}" for zone in (None, UTC))
-    return any(abs(value / unit - time()) < _DAY_S for unit in (1, 1000))
-
-
-def _mark_others(state: Any, shared: Collection[Any]) -> Any:
-    """The state with one mark for all other texts and numbers, mappings as pairs: keys may be among them."""
-    if isinstance(state, dict):
-        pairs = [[_mark_others(key, shared), _mark_others(one, shared)] for key, one in state.items()]
-        return {"": sorted(pairs, key=json.dumps)}
-    if isinstance(state, list):
-        return [_mark_others(one, shared) for one in state]
-    return state if state is None or isinstance(state, bool) or state in shared else {}
 
 
 UNFIT = "the world's code answers with something else than a result"

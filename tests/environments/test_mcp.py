@@ -12,9 +12,9 @@ import yaml
 from pydantic import ValidationError
 
 from rlf.apps.imports.worlds import import_world
+from rlf.apps.peers.goals import equal_but_drawn
 from rlf.core import RlfError
 from rlf.environments import EnvSpec
-from rlf.environments.instances import equal_but_drawn
 from rlf.environments.playing import follow, open_bench
 from rlf.types import Message, Outcome, Task, ToolCall
 

@@ -18,12 +18,12 @@ from uuid import uuid4
 
 from pydantic import model_validator
 
+from rlf.apps.peers.goals import equal_but_drawn, read_goal
 from rlf.core import RlfError, nearest
 from rlf.core.files import scratch
 from rlf.core.identity import hash_json
 from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.text import clean_value
-from rlf.environments.instances import equal_but_drawn, read_goal
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
 from rlf.environments.states import fill, hash_state, plain_state
 from rlf.tools.mcp.listing import list_live, listing_faults, listing_of
