@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from rlf.core.errors import RlfError
 
@@ -102,19 +102,20 @@ class Registry(Generic[T]):
 
     def _load_kind(self, name: str) -> type[T]:
         if name in shipped_names(self.package, folders=self._folders):
-            module = importlib.import_module(f"{self.package}.{name}")
-            found = [value for value in vars(module).values() if self._is_kind(value, module.__name__)]
-            assert len(found) == 1, f"{module.__name__} holds {len(found)} kinds, expected one"
-            return cast(type[T], found[0])
-        point = _entry_points()[self.package].get(name)
-        if point is None:
+            place = f"{self.package}.{name}"
+            loaded = importlib.import_module(place)
+        elif point := _entry_points()[self.package].get(name):
+            place, loaded = point.value, point.load()
+        else:
             from rlf.core.mistakes import known
 
             here = known(self._elsewhere).get(name.lower()) if self._elsewhere else None
             raise UnknownKind(self.noun, name, self.names(), here, lacking(self.package, name))
-        loaded = point.load()
+        if inspect.ismodule(loaded):
+            found = [value for value in vars(loaded).values() if self._is_kind(value, loaded.__name__)]
+            loaded = found[0] if len(found) == 1 else loaded
         if not (inspect.isclass(loaded) and issubclass(loaded, self.base)):
-            raise RlfError(f"entry point {point.value!r} for {self.noun} {name!r} is no {self.base.__name__}")
+            raise RlfError(f"entry point {place!r} for {self.noun} {name!r} is no {self.base.__name__}")
         return loaded
 
     def _is_kind(self, value: object, module: str) -> bool:
@@ -143,74 +144,40 @@ def shipped_names(package: str, *, folders: bool = False) -> list[str]:
     return sorted(path.stem for path in found if not path.stem.startswith("_"))
 
 
+_BY_FILE = {
+    ("rlf.algo.advantages", "estimators"): (
+        "flash_reinforce gdpo gigpo gpg grpo_passk maxrl mt_grpo opo pass_at_k remax tree_grpo turn_returns"
+    ),
+    ("rlf.chat.formats", "families"): (
+        "code_fence deepseek deepseek_fenced deepseek_v32 glm4 gpt_oss granite kimi_k2 kimi_k3 llama3 minicpm5 "
+        "minimax_m2 mistral olmo3 pythonic qwen3_coder react search_r1"
+    ),
+    ("rlf.environments.kinds", "peers"): "ftrl openenv rl_factory text verifiers",
+    ("rlf.rewards.rules", "rules"): (
+        "choice collection efficiency expression json_schema language length math no_repeat overlong regex "
+        "token_f1 useful_observation"
+    ),
+    ("rlf.trackers.kinds", "trackers"): "mlflow otel tensorboard wandb",
+}
+"""Kinds of an app whose files have their names, by package and app."""
 _OF_APPS = {
-    ("rlf.algo.advantages", "flash_reinforce"): "rlf.apps.estimators.flash_reinforce:FlashReinforce",
-    ("rlf.algo.advantages", "gdpo"): "rlf.apps.estimators.gdpo:Gdpo",
-    ("rlf.algo.advantages", "gigpo"): "rlf.apps.estimators.gigpo:Gigpo",
-    ("rlf.algo.advantages", "gpg"): "rlf.apps.estimators.gpg:Gpg",
-    ("rlf.algo.advantages", "grpo_passk"): "rlf.apps.estimators.grpo_passk:GrpoPassk",
-    ("rlf.algo.advantages", "maxrl"): "rlf.apps.estimators.maxrl:Maxrl",
-    ("rlf.algo.advantages", "mt_grpo"): "rlf.apps.estimators.mt_grpo:MtGrpo",
-    ("rlf.algo.advantages", "opo"): "rlf.apps.estimators.opo:Opo",
-    ("rlf.algo.advantages", "pass_at_k"): "rlf.apps.estimators.pass_at_k:PassAtK",
-    ("rlf.algo.advantages", "remax"): "rlf.apps.estimators.remax:Remax",
-    ("rlf.algo.advantages", "tree_grpo"): "rlf.apps.estimators.tree_grpo:TreeGrpo",
-    ("rlf.algo.advantages", "turn_returns"): "rlf.apps.estimators.turn_returns:TurnReturns",
-    ("rlf.chat.formats", "code_fence"): "rlf.apps.families.code_fence:CodeFenceFormat",
-    ("rlf.chat.formats", "deepseek"): "rlf.apps.families.deepseek:DeepseekFormat",
-    ("rlf.chat.formats", "deepseek_fenced"): "rlf.apps.families.deepseek_fenced:DeepseekFencedFormat",
-    ("rlf.chat.formats", "deepseek_v32"): "rlf.apps.families.deepseek_v32:DeepseekV32Format",
-    ("rlf.chat.formats", "glm4"): "rlf.apps.families.glm4:Glm4Format",
-    ("rlf.chat.formats", "gpt_oss"): "rlf.apps.families.gpt_oss:GptOssFormat",
-    ("rlf.chat.formats", "granite"): "rlf.apps.families.granite:GraniteFormat",
-    ("rlf.chat.formats", "kimi_k2"): "rlf.apps.families.kimi_k2:KimiK2Format",
-    ("rlf.chat.formats", "kimi_k3"): "rlf.apps.families.kimi_k3:KimiK3Format",
-    ("rlf.chat.formats", "llama3"): "rlf.apps.families.llama3:Llama3Format",
-    ("rlf.chat.formats", "minicpm5"): "rlf.apps.families.minicpm5:MiniCPM5Format",
-    ("rlf.chat.formats", "minimax_m2"): "rlf.apps.families.minimax_m2:MinimaxM2Format",
-    ("rlf.chat.formats", "mistral"): "rlf.apps.families.mistral:MistralFormat",
-    ("rlf.chat.formats", "olmo3"): "rlf.apps.families.olmo3:Olmo3Format",
-    ("rlf.chat.formats", "pythonic"): "rlf.apps.families.pythonic:PythonicFormat",
-    ("rlf.chat.formats", "qwen3_coder"): "rlf.apps.families.qwen3_coder:Qwen3CoderFormat",
-    ("rlf.chat.formats", "react"): "rlf.apps.families.react:ReactFormat",
-    ("rlf.chat.formats", "search_r1"): "rlf.apps.families.search_r1:SearchR1Format",
+    (package, name): f"rlf.apps.{app}.{name}" for (package, app), names in _BY_FILE.items() for name in names.split()
+} | {
     ("rlf.engines", "openrlhf"): "rlf.apps.openrlhf:OpenRlhf",
-    ("rlf.environments.kinds", "ftrl"): "rlf.apps.peers.ftrl:FtrlEnv",
     ("rlf.environments.kinds", "mcp"): "rlf.apps.peers.mcp_world:McpEnv",
     ("rlf.environments.kinds", "model"): "rlf.apps.models.user:ModelEnv",
-    ("rlf.environments.kinds", "openenv"): "rlf.apps.peers.openenv:OpenEnvEnv",
-    ("rlf.environments.kinds", "rl_factory"): "rlf.apps.peers.rl_factory:RlFactoryEnv",
     ("rlf.environments.kinds", "rows"): "rlf.apps.bench.rows:RowsEnv",
     ("rlf.environments.kinds", "several"): "rlf.apps.worlds.several:SeveralEnv",
     ("rlf.environments.kinds", "sql"): "rlf.apps.sql.world:SqlEnv",
-    ("rlf.environments.kinds", "text"): "rlf.apps.peers.text:TextEnv",
-    ("rlf.environments.kinds", "verifiers"): "rlf.apps.peers.verifiers:VerifiersEnv",
     ("rlf.rewards.kinds", "judge"): "rlf.apps.judges.judge:JudgeTerm",
     ("rlf.rewards.kinds", "verify"): "rlf.apps.verify.verify:VerifyTerm",
-    ("rlf.rewards.rules", "choice"): "rlf.apps.rules.choice:Choice",
-    ("rlf.rewards.rules", "collection"): "rlf.apps.rules.collection:Collection",
-    ("rlf.rewards.rules", "efficiency"): "rlf.apps.rules.efficiency:Efficiency",
-    ("rlf.rewards.rules", "expression"): "rlf.apps.rules.expression:Expression",
     ("rlf.rewards.rules", "ftrl"): "rlf.apps.peers.ftrl_reward:Ftrl",
-    ("rlf.rewards.rules", "json_schema"): "rlf.apps.rules.json_schema:JsonSchema",
-    ("rlf.rewards.rules", "language"): "rlf.apps.rules.language:LanguageRule",
-    ("rlf.rewards.rules", "length"): "rlf.apps.rules.length:Length",
-    ("rlf.rewards.rules", "math"): "rlf.apps.rules.math:Math",
-    ("rlf.rewards.rules", "no_repeat"): "rlf.apps.rules.no_repeat:NoRepeat",
-    ("rlf.rewards.rules", "overlong"): "rlf.apps.rules.overlong:Overlong",
-    ("rlf.rewards.rules", "regex"): "rlf.apps.rules.regex:Regex",
     ("rlf.rewards.rules", "rl_factory_search"): "rlf.apps.peers.rl_factory_search:RlFactorySearch",
     ("rlf.rewards.rules", "search_r1"): "rlf.apps.peers.search_r1:SearchR1",
-    ("rlf.rewards.rules", "token_f1"): "rlf.apps.rules.token_f1:TokenF1",
-    ("rlf.rewards.rules", "useful_observation"): "rlf.apps.rules.useful_observation:UsefulObservation",
     ("rlf.tools.kinds", "agent"): "rlf.apps.models.agent:AgentTool",
     ("rlf.tools.kinds", "model"): "rlf.apps.models.tool:ModelTool",
     ("rlf.tools.kinds", "source"): "rlf.apps.build.source:SourceTool",
     ("rlf.tools.kinds", "sql"): "rlf.apps.sql.tool:SqlTool",
-    ("rlf.trackers.kinds", "mlflow"): "rlf.apps.trackers.mlflow:MlflowTracker",
-    ("rlf.trackers.kinds", "otel"): "rlf.apps.trackers.otel:OtelTracker",
-    ("rlf.trackers.kinds", "tensorboard"): "rlf.apps.trackers.tensorboard:TensorboardTracker",
-    ("rlf.trackers.kinds", "wandb"): "rlf.apps.trackers.wandb:WandbTracker",
 }
 """Kinds that apps bring, by package and name: there as long as the app's folder is."""
 
