@@ -157,7 +157,7 @@ _BY_FILE = {
         "choice collection efficiency expression json_schema language length math no_repeat overlong regex "
         "token_f1 useful_observation"
     ),
-    ("rlf.trackers.kinds", "trackers"): "mlflow otel tensorboard wandb",
+    ("rlf.trackers.kinds", "trackers"): "jsonl mlflow otel tensorboard wandb",
 }
 """Kinds of an app whose files have their names, by package and app."""
 _OF_APPS = {

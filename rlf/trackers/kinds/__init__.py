@@ -1,1 +1,1 @@
-"""The trackers, one file each."""
+"""Trackers in the core; those that rlf brings stand in the app `trackers`."""
