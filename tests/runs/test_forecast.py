@@ -181,7 +181,7 @@ def test_of_a_run_that_first_imitates_it_cannot_say_what_it_learns_afterwards(tm
         command=["rlf"],
         show=lambda shown: None,
     )
-    assert not found.causes and found.advice[0].startswith("data.demonstrations: 60 steps imitate before any")
+    assert not found.causes and found.advice[0].startswith("data.demonstrations: 100 steps imitate before any")
 
 
 def test_the_command_prints_figures_with_intervals_and_json(tmp_path: Path) -> None:

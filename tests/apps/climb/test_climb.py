@@ -140,7 +140,7 @@ def test_a_prompt_that_is_better_is_what_later_rungs_have(whole, tmp_path, monke
 def test_demonstrations_that_ship_with_rlf_are_imitated_as_the_spec_says(tmp_path):
     ladder = _Ladder([ROOT / "specs" / "cold_start.yaml"], [], NEVER, tmp_path, [], print)
     shown, steps = ladder._declared()
-    assert (shown["path"], shown["steps"], steps) == ("builtin:shop/demonstrations", None, 60)
+    assert (shown["path"], shown["steps"], steps) == ("builtin:shop/demonstrations", None, 100)
 
 
 def test_solutions_of_tasks_are_imitated_at_five_times_the_rate_for_rewards(tmp_path):

@@ -51,11 +51,11 @@ def test_it_becomes_options_of_the_supervised_trainer():
     written = job_argv(loaded.spec, JOB)
     assert " ".join(written[2:]) == (
         "--ds.param_dtype bf16 --train.seed 0 --data.max_len 256 --train.batch_size 32 --optim adam "
-        "--adam.betas 0.9 0.95 --adam.weight_decay 0.0 --lr_scheduler constant_with_warmup --min_lr_ratio 0.1 "
+        "--adam.betas 0.9 0.95 --adam.weight_decay 0.0 --lr_scheduler linear --min_lr_ratio 0.1 "
         "--max_norm 1.0 --model.gradient_checkpointing_enable --ckpt.output_dir /runs/r/job/model "
         "--ckpt.save_steps 30 --ckpt.load_enable --ds.zero_stage 2 --ds.attn_implementation sdpa "
         "--logger.wandb.run_name cold_start --data.dataset data/train.jsonl --eval.dataset data/heldout.jsonl "
-        "--eval.steps 5 --train.micro_batch_size 8 --train.max_epochs 1 --adam.lr 0.002 --lr_warmup_ratio 0.25 "
+        "--eval.steps 5 --train.micro_batch_size 8 --train.max_epochs 1 --adam.lr 0.003 --lr_warmup_ratio 0.25 "
         "--ckpt.path /runs/r/job/ckpt/_actor --ckpt.max_num 3"
     )
 
@@ -69,7 +69,7 @@ def test_its_own_parser_takes_them_and_all_that_extra_flags_may_add():
     assert (parsed.error, parsed.said) == ("", ())
     assert {flag: parsed.takes[flag] for flag in TAKEN} == TAKEN
     assert {option.flag for option in OPTIONS_OF_IMITATION} < set(parsed.takes)
-    assert parsed.arguments["adam"]["lr"] == 2e-3
+    assert parsed.arguments["adam"]["lr"] == 3e-3
     assert check_options(loaded) == ([], [])
 
 
