@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_MAX_CHARACTERS, _MAX_FACTOR, _MAX_BITS = 1_000_000, 8, 100_000
-"""What a template may write, and beyond it in proportion to what it is given; and the size of a power."""
+_MAX_CHARACTERS, _MAX_FACTOR = 1_000_000, 8
+"""What a template may write, and beyond it in proportion to what it is given."""
 
 
 def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
@@ -119,7 +119,8 @@ def _compile_template(template: str) -> Template:
     """A template with all that transformers gives one: loop controls, `tojson`, `raise_exception`, `strftime_now`."""
     from jinja2 import TemplateError, nodes
     from jinja2.ext import Extension, loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    from rlf.core.bounded import BoundedEnvironment
 
     class Generation(Extension):
         """`{% generation %}` marks what an assistant wrote; here its body is rendered and nothing is marked."""
@@ -134,20 +135,7 @@ def _compile_template(template: str) -> Template:
     def refuse(message: str) -> None:
         raise TemplateError(message)
 
-    class Bounded(ImmutableSandboxedEnvironment):
-        """One in which no single product or power takes all memory or time."""
-
-        intercepted_binops = frozenset({"*", "**"})
-
-        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            number, other = (left, right) if isinstance(left, int) else (right, left)
-            length = len(other) if hasattr(other, "__len__") else 0
-            power = left.bit_length() * right if operator == "**" and isinstance(left, int) else 0
-            if isinstance(number, int) and (length * number > _MAX_CHARACTERS or power > _MAX_BITS):
-                raise TemplateError(f"{operator} makes more than {_MAX_CHARACTERS:,} characters")
-            return super().call_binop(context, operator, left, right)
-
-    environment = Bounded(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    environment = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)

@@ -95,6 +95,7 @@ def _read_source(source: str) -> str:
 @cache
 def _make_environment() -> ImmutableSandboxedEnvironment:
     from jinja2 import StrictUndefined
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    return ImmutableSandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    from rlf.core.bounded import BoundedEnvironment
+
+    return BoundedEnvironment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

@@ -273,9 +273,9 @@ def refuse_method(value: Any) -> Any:
 
 @cache
 def _make_environment(finalize: Callable[..., Any] | None) -> ImmutableSandboxedEnvironment:
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from rlf.core.bounded import BoundedEnvironment
 
-    return ImmutableSandboxedEnvironment(
+    return BoundedEnvironment(
         undefined=_undefined_class(),
         trim_blocks=True,
         lstrip_blocks=True,

@@ -381,6 +381,7 @@ class RunSink:
         self.budget = budget
         self.recorder: Recorder | None = None
         self.shown: EventSink | None = None
+        """The view, once it is open."""
         has_tools = any(not tool.hidden for tool in spec.tools)
         self._watch = Watch(spec.health, has_tools=has_tools, by_group=spec.train.algorithm.needs_group)
         self.hidden = HiddenWatch(spec.rewards, spec.success, spec.health.hidden)
@@ -392,7 +393,7 @@ class RunSink:
         """Gathers what the run's own code opens; set when the run has a record."""
 
     def __call__(self, event: RunEvent) -> None:
-        assert self.recorder and self.shown and self.tracking, "an event before the run is registered"
+        assert self.recorder and self.tracking, "an event before the run is registered"
         self.budget.note(event)
         log_done(event)
         if self.files is not None and isinstance(event, StepFinished | EvaluationFinished | Interrupted | RunFinished):
@@ -400,7 +401,8 @@ class RunSink:
                 self(notice)
         event, alarms = self.hidden.measure(event, partial(self._signals.command, "train"))  # adds metrics to a step
         self.recorder(event)
-        self.shown(event)
+        if self.shown is not None:  # a stop may come while the view is still being opened
+            self.shown(event)
         for warning in self.tracking(event):
             self(warning)
         match event:

@@ -7,6 +7,7 @@ from rlf.builtin.names import builtin_path
 from rlf.chat import FORMATS, encode_data
 from rlf.chat.on_disk import read_tokenizer
 from rlf.core import RlfError
+from rlf.core.bounded import BoundedEnvironment
 from rlf.types import Message
 
 from .tokenizers import MARKUP_BY_FAMILY, byte_level, byte_level_with_prefix
@@ -38,6 +39,24 @@ def test_every_format_renders_the_same_tokens(any_format, tmp_path):
         ("{{ 'x' * 1000000000 }}", "more than 1,000,000 characters"),
         ("{{ [1] * 1000000000 }}", "more than 1,000,000 characters"),
         ("{{ 9 ** (9 ** 9) }}", "more than 1,000,000 characters"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "loops take more than"),
+        (
+            "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+            "loops take more",
+        ),
+        ("{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}", "64,000,000"),
+        ("{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}", "64,000,000"),
+        ("{% set a %}{% for i in range(99999) %}{{ 'x' * 99999 }}{% endfor %}{% endset %}", "makes more than"),
+        ("{{ 'x'.center(1000000000) }}", "center makes more than 1,000,000 characters"),
+        ("{{ 'x' | center(1000000000) }}", "center makes more than 1,000,000 characters"),
+        ("{{ 'x'.ljust(1000000000) }}", "ljust makes more than 1,000,000 characters"),
+        ("{{ '%1000000000d' % 1 }}", "format makes more than 1,000,000 characters"),
+        ("{{ '%*d' % (1000000000, 1) }}", "format makes more than 1,000,000 characters"),
+        ("{{ '{:>1000000000}'.format(1) }}", "format makes more than 1,000,000 characters"),
+        ("{{ ('x' * 999999) | replace('x', 'y' * 999999) }}", "replace makes more than 1,000,000 characters"),
+        ("{{ 'a\\tb'.expandtabs(1000000000) }}", "expandtabs makes more than 1,000,000 characters"),
+        ("{{ [1] | batch(1000000000, 0) | list }}", "batch makes more than 1,000,000 characters"),
+        ("{{ 1.5 | round(1000000000, 'floor') }}", "round makes more than 1,000,000 characters"),
     ],
 )
 def test_a_template_that_writes_without_end_is_stopped(tmp_path, template, words):
@@ -50,6 +69,18 @@ def test_a_template_that_writes_without_end_is_stopped(tmp_path, template, words
     found = read_tokenizer(tmp_path)
     found.chat_template = "{{ messages[0].content }}{{ messages[0].content }}{{ 2 ** 9 * 2 }}"
     assert found.apply_chat_template([{"role": "user", "content": "a" * 900_000}], **asked) == "a" * 1_800_000 + "1024"
+
+
+def test_bounds_leave_what_templates_do_otherwise():
+    template = BoundedEnvironment().from_string(
+        "{% macro f(n) %}{{ n }}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(2) }}"
+        "{% for m in ms recursive %}{{ m.n }}{% if m.c %}{{ loop(m.c) }}{% endif %}{% else %}none{% endfor %}"
+        "{{ 1700000000|round(1) }} {{ 'ab' | center(4) }} {{ 'a'.replace('a','b') }} {{ '%s %d' % ('q', 1700000000) }}"
+        "{{ '{:>3}'.format(3) }} {{ [1, 2, 3] | batch(2) | list }} {{ [1] + [2] }} {{ 'a' ~ 1 ~ none }}"
+    )
+    assert template.render(ms=[{"n": 7, "c": [{"n": 8}]}]) == (
+        "210781700000000  ab  b q 1700000000  3 [[1, 2], [3]] [1, 2] a1None"
+    )
 
 
 def _takes_system(chat):

@@ -18,6 +18,7 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.run import start_run
 from rlf.runs.place import open_lineage
 from rlf.types import CheckpointSaved
+from rlf.types.events import RunStatus
 
 from ..lineage.builders import run_record
 from .test_runs import Watch
@@ -70,6 +71,16 @@ def test_a_child_that_was_stopped_before_its_first_step_has_the_checkpoint_that_
     with open_lineage(project / "runs") as store:
         (saved,) = Reader(store).checkpoints(stopped.run_id)
     assert (saved.step, find_file_damage(project / "runs" / stopped.run_id / "checkpoints/step-000001")) == (1, None)
+
+
+def test_a_run_that_is_stopped_while_its_view_is_opened_is_recorded_as_stopped(project):
+    def stop(info):
+        raise KeyboardInterrupt
+
+    options = {"runs_folder": project / "runs", "command": ["rlf"]}
+    stopped = fork_checkpoint("latest", [], ["train.steps=2"], view=stop, **options)
+    with open_lineage(project / "runs") as store:
+        assert Reader(store).get_run(stopped.run_id).status is RunStatus.INTERRUPTED
 
 
 @pytest.mark.parametrize(
