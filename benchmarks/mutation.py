@@ -234,11 +234,15 @@ class MutationRun:
         nulls = [Mutant("", path, path.read_text(), range(0)) for path in {mutant.path for mutant in self.mutants}]
         if faults := [null.path for null in nulls if self._fails([], null)]:
             raise SystemExit(f"functions cannot be put in place: {', '.join(map(str, faults))}")
-        sound, null = [item for item in items if item.nodeid in self._seconds], nulls[0]
-        broken = [item for item in sound if self._fails([item], null)] if self._fails(sound, null) else []
-        for item in broken:
+        for item in self._find_broken([item for item in items if item.nodeid in self._seconds], nulls[0]):
             print(f"\nleft out, since it fails in a fork: {item.nodeid}", file=sys.stderr)
             del self._seconds[item.nodeid]
+
+    def _find_broken(self, items: Sequence[pytest.Item], null: Mutant) -> list[pytest.Item]:
+        if not self._fails(items, null):
+            return []
+        half = len(items) // 2
+        return [*self._find_broken(items[:half], null), *self._find_broken(items[half:], null)] if half else [*items]
 
     def _covering(self, mutant: Mutant, items: Sequence[pytest.Item]) -> list[pytest.Item]:
         names = set[str]().union(*(self._tests[str(mutant.path), line] for line in mutant.lines))
@@ -324,8 +328,9 @@ def main() -> None:
     mutants = [mutant for area in areas for mutant in sample_mutants(area, asked.each, asked.seed)]
     run = MutationRun(mutants)
     tests = [f"tests/{name}" for area in areas for name in AREAS[area][1]]
-    quiet = ["-o", "addopts=--import-mode=importlib", "-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    code = pytest.main([*quiet, *tests], plugins=[run])
+    without = [part for name in ("terminal", "cacheprovider", "xdist") for part in ("-p", f"no:{name}")]
+    settings = ["-o", "addopts=--import-mode=importlib", "-o", "faulthandler_timeout=0"]
+    code = pytest.main([*without, *settings, *tests], plugins=[run])
     if code > pytest.ExitCode.TESTS_FAILED:  # a test that fails without a mutant is left out
         sys.exit(code)
     print_shares(mutants, run.survivors)
