@@ -203,6 +203,12 @@ def test_what_an_outage_broke_is_played_again_with_seeds_of_its_own_and_its_firs
     assert len({one.seed for one in step.rollouts}) == 8
 
 
+def test_what_broke_in_a_step_that_does_not_wait_for_all_groups_is_played_again_too(monkeypatch):
+    monkeypatch.setattr(outages, "_FIRST_PAUSE_S", 0.001)
+    (found,) = Step(lambda id_: "broken" if id_ in places(0, 1) else "yes", rollout={"oversample": 1.5}).run(1)
+    assert ids(found.collected) == [*(f"{id_}/1" for id_ in places(0, 1)), *places(0, 1)]
+
+
 def test_groups_that_are_whole_too_late_for_a_step_are_the_next_ones():
     step = Step(rollout={"oversample": 1.5})
     first, second = step.run(1, 2)

@@ -95,7 +95,11 @@ def test_turns_of_a_prefix_are_the_turns_of_the_trajectory_that_sampled_them():
     assert make_batch([root, other], reads_turns=True).turns.node_BK is None
     sampled = [(turn.end - turn.start) for turn in (*root.trajectory.turns, *other.trajectory.turns)]
     assert batch.loss_mask_BT.sum().item() == sum(sampled) + 2 * 2 + 2, "each sampled token once"
-    assert tree_metrics(items) == {"tree/branches": 2.0, "tree/shared_tokens": 10.0, "tree/roots/success": 1.0}
+    counted = {"tree/branches": 2.0, "tree/shared_tokens": 10.0}
+    assert tree_metrics(items) == counted | {"tree/roots/success": 1.0}
+    failed = [root, other, *(replace(item, success=0.0) for item in (branch, twig))]
+    assert tree_metrics(failed)["tree/roots/success"] == 1.0, "of the roots alone"
+    assert tree_metrics([branch, twig]) == counted
 
 
 def test_a_prefix_that_came_out_otherwise_is_a_cause_that_is_not_waited_for():
