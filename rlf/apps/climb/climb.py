@@ -24,6 +24,7 @@ from rlf.endpoints.spec import EndpointSpec
 from rlf.engines.engine import engine_of
 from rlf.lineage.read_only import has_lineage
 from rlf.lineage.records import TRAIN, RunLine, TrajectoryFilter
+from rlf.reports.statistics import wilson_interval
 from rlf.reports.success import interval_of, success_by_task
 from rlf.runs.opening import power_notices
 from rlf.runs.place import open_reader
@@ -143,9 +144,16 @@ class _Ladder:
         self._files, self._overrides, self._options = list(files), list(overrides), options
         self._runs_folder, self._command, self._notify = runs_folder, list(command), notify
         # The file of demonstrations may be one that is yet to be written.
-        self.spec: RunSpec = check_spec(files, [*overrides, _NO_DEMONSTRATIONS]).plan.spec
+        checked = check_spec(files, [*overrides, _NO_DEMONSTRATIONS])
+        self.spec: RunSpec = checked.plan.spec
         if self.spec.data.eval is None:
             raise RlfError(f"{_KEY}: the spec has no `data.eval`, by which a rung is measured. Write one.")
+        num = len(list(checked.inputs.evaluation)[: self.spec.eval.limit])
+        if num and options.target > (most := wilson_interval(num, num).low):
+            notify(
+                f"warning: `--target` {options.target:.1%} is not to be shown by {num} questions: where all succeed, "
+                f"the interval begins at {most:.1%}. Raise `eval.limit`, or all rungs are tried"
+            )
         self._model = self.spec.model.path
         self._best: Rung | None = None
 

@@ -169,6 +169,17 @@ def test_a_spec_that_is_measured_by_nothing_is_refused(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_target_that_so_few_questions_cannot_show_is_warned_of(tmp_path):
+    warned = []
+    for target in (0.5, 0.52, 1.0):  # all of 4: 51.0 to 100 %
+        _Ladder(SEARCH, FEW, ClimbOptions(target, samples=2), tmp_path, [], warned.append)
+    assert [line.partition(":")[2] for line in warned] == [
+        f" `--target` {target} is not to be shown by 4 questions: where all succeed, the interval begins at 51.0%. "
+        "Raise `eval.limit`, or all rungs are tried"
+        for target in ("52.0%", "100.0%")
+    ]
+
+
 def test_a_writers_key_that_is_refused_is_found_before_anything_is_measured(tmp_path, monkeypatch):
     pytest.importorskip("gepa")
     monkeypatch.setenv("WRITER_KEY", "wrong")
