@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, and_, case, func, literal, select, text, tuple_
+from sqlalchemy import Connection, Select, Table, and_, case, func, select, tuple_
 
 from rlf.core import RlfError
 from rlf.core.text import clean
@@ -31,10 +31,8 @@ from rlf.lineage.records import (
     Evaluation,
     Export,
     FileRecord,
-    FoundCall,
     LoggedEvent,
     Note,
-    Pay,
     Run,
     RunLine,
     StepTotals,
@@ -42,24 +40,17 @@ from rlf.lineage.records import (
     ToolCallSummary,
     TrainingStep,
     TrajectoryFilter,
-    TrajectoryLine,
-    TrajectoryOrder,
     TrajectorySummary,
 )
-from rlf.lineage.rows import decode_task, inner_names
+from rlf.lineage.rows import decode_task
 from rlf.lineage.store import Store
 from rlf.lineage.values import (
     AnyRow,
-    blob_names,
     filter_conditions,
     find_row,
-    found_calls,
     is_probe,
     match_name,
     metrics,
-    order_query,
-    paid_conditions,
-    read_asked,
     read_wholes,
     run,
     run_line,
@@ -67,14 +58,11 @@ from rlf.lineage.values import (
     tool_summary,
     value,
 )
-from rlf.types import Outcome
 
 _ANY = TrajectoryFilter()
 _IS_WHOLE = tables.runs.c.status.not_in(HIDDEN)
 _BEHIND_ALL_STEPS = 1 << 30
 """Higher than the number of any step."""
-_ROWS = 200
-"""Rows of calls that are read at once."""
 _FEW = 500
 """Runs whose ids a question may hold; databases bound the parameters of a statement."""
 
@@ -93,12 +81,6 @@ class Reader:
             newest_first = newest_first.where(columns.id.in_(run_ids))
         with self.store.read() as connection:
             return self._read_runs(connection, newest_first)
-
-    def plans(self, run_ids: Collection[str]) -> dict[str, str]:
-        """The plans of runs as JSON, by id."""
-        columns = tables.runs.c
-        rows = self._fetch_all(select(columns.id, columns.plan).where(_IS_WHOLE, columns.id.in_(run_ids)))
-        return {row.id: row.plan for row in rows}
 
     def get_run(self, name: str) -> Run:
         """The run whose id is `name` or alone begins with it; for `latest` the newest, for `latest~1` the one before.
@@ -281,85 +263,6 @@ class Reader:
         rows = self._fetch_all(query.order_by(*order).limit(wanted.limit))
         return [summary(row) for row in rows]
 
-    def page(
-        self,
-        run_id: str,
-        wanted: TrajectoryFilter,
-        order: TrajectoryOrder,
-        after: tuple[str, int, int] | None,
-        limit: int,
-    ) -> list[TrajectoryLine]:
-        """Trajectories from behind one on, with their questions; `limit` of the filter is not looked at.
-
-        Args:
-            after: phase, step and position of the one before the first that is wanted.
-        """
-        table = tables.trajectories
-        query = select(table).where(table.c.run_id == run_id, *filter_conditions(wanted))
-        with self.store.read() as connection:
-            last = None if after is None else find_row(connection, run_id, after[2], after[1], after[0])
-            return read_asked(connection, connection.execute(order_query(query, order, last).limit(limit)).all())
-
-    def with_words(self, run_id: str, heads: Sequence[TrajectorySummary], text: str) -> list[TrajectorySummary]:
-        """Those of a run's trajectories that can hold a text, in their order; all where no index can be kept."""
-        file = self.store.index_file
-        if file is None:
-            return list(heads)
-
-        from rlf.lineage.text_index import TextIndex, all_text
-
-        def read(head: TrajectorySummary) -> str | None:
-            stored = self.whole(run_id, head)
-            return None if stored is None else all_text(stored)
-
-        return list(TextIndex(file).narrow(run_id, heads, text, read))
-
-    def pay(self, run_id: str, phase: str) -> list[Pay]:
-        """Reward and success of the trajectories of each step that have both, in order."""
-        table = tables.trajectories.c
-        right = table.success >= 1.0
-        query = (
-            select(
-                table.step,
-                func.avg(table.reward).label("reward"),
-                func.avg(table.success).label("success"),
-                func.sum(case((right, 1), else_=0)).label("num_right"),
-                func.sum(case((right, 0), else_=1)).label("num_wrong"),
-                func.sum(case((right, table.reward), else_=0.0)).label("right_reward"),
-            )
-            .where(table.run_id == run_id, table.phase == phase, table.reward.is_not(None), table.success.is_not(None))
-            .group_by(table.step)
-            .order_by(table.step)
-        )
-        return [value(Pay, row) for row in self._fetch_all(query)]
-
-    def paid_by_step(self, run_id: str, phase: str, threshold: float) -> dict[int, int]:
-        """How many trajectories of each step did not succeed and have at least a reward."""
-        table = tables.trajectories.c
-        query = select(table.step, func.count().label("number")).where(*paid_conditions(run_id, phase, threshold))
-        return {row.step: row.number for row in self._fetch_all(query.group_by(table.step))}
-
-    def paid(self, run_id: str, phase: str, threshold: float, limit: int) -> list[TrajectoryLine]:
-        """Those trajectories, the highest reward first, then the latest."""
-        table = tables.trajectories
-        query = select(table).where(*paid_conditions(run_id, phase, threshold))
-        with self.store.read() as connection:
-            rows = connection.execute(query.order_by(table.c.reward.desc(), table.c.step.desc()).limit(limit)).all()
-            return read_asked(connection, rows)
-
-    def neighbours(
-        self, run_id: str, wanted: TrajectoryFilter, place: tuple[str, int, int]
-    ) -> tuple[TrajectorySummary | None, TrajectorySummary | None]:
-        """The trajectories before and behind a place among those that a filter wants."""
-        table = tables.trajectories
-        key, here = tuple_(table.c.phase, table.c.step, table.c.k), tuple_(*place)
-        query = select(table).where(table.c.run_id == run_id, *filter_conditions(wanted)).limit(1)
-        order = (table.c.phase, table.c.step, table.c.k)
-        with self.store.read() as connection:
-            before = connection.execute(query.where(key < here).order_by(*(one.desc() for one in order))).first()
-            behind = connection.execute(query.where(key > here).order_by(*order)).first()
-        return (None if before is None else summary(before), None if behind is None else summary(behind))
-
     def trajectory(self, run_id: str, *, k: int, step: int | None = None, phase: str = TRAIN) -> StoredTrajectory:
         """The k-th trajectory of a step or evaluation; without `step`, of the latest one of that phase.
 
@@ -393,58 +296,10 @@ class Reader:
                 found |= {(row.phase, row.step, row.k): one for row, one in stored}
         return [found.get(place) for place in places]
 
-    def calls(
-        self, run_id: str, wanted: TrajectoryFilter, *, tool: str | None, outcomes: Collection[Outcome], limit: int
-    ) -> list[FoundCall]:
-        """The calls of a tool, or of all, that ended in one of the outcomes, in the order of their trajectories.
-
-        Calls inside of agents' calls are among them, behind the agent's.
-        """
-        calls, of = tables.tool_calls.c, tables.trajectories.c
-        wanted_here = (
-            calls.outcome.in_(outcomes) if tool is None else (calls.outcome.in_(outcomes) & (calls.name == tool))
-        )
-        query = (
-            select(tables.tool_calls, of.phase, of.step, of.k, of.trajectory_id)
-            .join(tables.trajectories, of.id == calls.trajectory_ref)
-            .where(of.run_id == run_id, wanted_here | calls.inner.is_not(None), *filter_conditions(wanted))
-            .order_by(of.phase, of.step, of.k, calls.turn, calls.position)
-        )
-        if Outcome.OK not in outcomes:  # few: found by their indexes, in any run
-            failed = select(calls.trajectory_ref).where(text(tables.CALL_FAILED), wanted_here)
-            inside = select(calls.trajectory_ref).where(text(tables.CALL_OF_AGENT))
-            query = query.where(of.id.in_(failed) | of.id.in_(inside))
-        found = list[FoundCall]()
-        with self.store.read() as connection:
-            for rows in connection.execute(query).partitions(_ROWS):
-                blobs = read_blobs(connection, blob_names([], rows))
-                every = (call for row in rows for call in found_calls(row, blobs))
-                found += [call for call in every if tool in (None, call.name) and call.outcome in outcomes]
-                if len(found) >= limit:
-                    break
-        return found[:limit]
-
-    def latencies(self, run_id: str) -> list[tuple[int, str, float]]:
-        """Step, tool and seconds of each training call that was made, the caller's wait in; no tool: a trajectory."""
-        of, calls = tables.trajectories.c, tables.tool_calls.c
-        here = select(of.step).where(of.run_id == run_id, of.phase == TRAIN)
-        called = here.join(tables.tool_calls, calls.trajectory_ref == of.id).where(calls.cached.is_(False))
-        rows = called.add_columns(calls.name, calls.queue_s + calls.run_s)
-        with self.store.read() as connection:
-            found = [*connection.execute(here.add_columns(literal(""), of.duration_s)), *connection.execute(rows)]
-        return [(step, name, seconds) for step, name, seconds in found]
-
     def costs(self, run_id: str) -> list[Cost]:
         """Costs of a run's tools and judges, by name, the dearest first."""
         rows = self._fetch_all(_select_of_run(tables.costs, run_id))
         return costs_of((row.phase, row.kind, row.name, row.usage) for row in rows)
-
-    def names_inside(self, run_id: str) -> set[str]:
-        """Names of the tools that agents called."""
-        of, calls = tables.trajectories.c, tables.tool_calls.c
-        here = select(of.id).where(of.id == calls.trajectory_ref, of.run_id == run_id).exists()
-        rows = self._fetch_all(select(calls.inner).where(text(tables.CALL_OF_AGENT), here))
-        return {name for row in rows for name in inner_names(json.loads(row.inner))}
 
     def step_totals(self, run_id: str) -> list[StepTotals]:
         """Tokens and tool calls of the training steps, in order."""

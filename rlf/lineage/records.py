@@ -236,17 +236,6 @@ class TrajectoryFilter:
     limit: int | None = None
 
 
-class TrajectoryOrder(StrEnum):
-    """In which order trajectories are listed."""
-
-    PLACE = "place"
-    """By phase, step and position."""
-    WORST = "reward"
-    """By reward, the lowest first; those without one are left out."""
-    BEST = "advantage"
-    """By advantage, the highest first; those without one are left out."""
-
-
 @dataclass(frozen=True, slots=True)
 class TrajectoryLine:
     """A trajectory with what was asked."""
@@ -320,21 +309,6 @@ class Cost:
     cost_usd: float
     cost_usd_by_phase: dict[str, float]
     """`train`, `sampled`, `greedy`, `interrupted`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pay:
-    """Rewards of a step's trajectories that have one and of which is known whether they succeeded."""
-
-    step: int
-    reward: float
-    """Their mean."""
-    success: float
-    """Their mean."""
-    num_right: int
-    num_wrong: int
-    right_reward: float
-    """Sum over those that succeeded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,10 +14,11 @@ from rlf.lineage import tables
 from rlf.lineage.blobs import Blobs, write_blobs
 from rlf.lineage.chain import NOTICE, LinkKind, append_link, digest_changes
 from rlf.lineage.lease import LEASE_S, Lease, describe_owner, has_owner
-from rlf.lineage.records import INTERRUPTED, AcceptedChange
+from rlf.lineage.records import INTERRUPTED, TRAIN, AcceptedChange
 from rlf.lineage.run import Texts, last_sign_of_life
 from rlf.lineage.store import Store
-from rlf.types import RunStatus
+from rlf.types import RunStatus, Score
+from rlf.types.events import SAMPLED
 
 
 def accept_changes(store: Store, run_id: str, changes: Sequence[AcceptedChange], texts: Texts) -> None:
@@ -124,3 +125,19 @@ def _event_of_end(row: Row[Any], *, take_over: bool) -> dict[str, Any]:
     else:
         text = f"interrupted after step {row.last_step}: {describe_owner(row)}, ended without recording why"
     return {"run_id": row.id, "time": row.finished or time.time(), "level": "info", "text": text, "data": "{}"}
+
+
+def training_scores(
+    connection: Connection, run_id: str, terms: Collection[str]
+) -> Iterator[tuple[int, int, str, Score]]:
+    """Scores by some terms of what has a reward: step (0: the first evaluation, sampled), position, task, score."""
+    columns, scores = tables.trajectories.c, tables.scores.c
+    query = (
+        select(columns.step, columns.k, columns.task_id, scores.term, scores.value, scores.weight)
+        .join(tables.scores, scores.trajectory_ref == columns.id)
+        .where(columns.run_id == run_id, columns.reward.is_not(None), scores.term.in_(terms))
+        .where((columns.phase == TRAIN) | (columns.phase == SAMPLED) & (columns.step == 0))
+        .order_by(columns.step, columns.k)
+    )
+    for row in connection.execute(query):
+        yield row.step, row.k, row.task_id, Score(row.term, row.value, row.weight)

@@ -6,14 +6,14 @@ import base64
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, TextClause, case, func, select, text, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Table, TextClause, case, func, select, text
 
 from rlf.core import RlfError, nearest
 from rlf.core.errors import NotFoundError
@@ -24,7 +24,6 @@ from rlf.lineage.records import (
     BRANCH_SECTION,
     TRAIN,
     FileRecord,
-    FoundCall,
     LeftOut,
     ParentKind,
     Run,
@@ -34,13 +33,11 @@ from rlf.lineage.records import (
     ToolCallSummary,
     TrajectoryFilter,
     TrajectoryLine,
-    TrajectoryOrder,
     TrajectorySummary,
 )
 from rlf.lineage.rows import decode_payload, decode_task, inner_blobs, read_inner
 from rlf.lineage.store import Store
 from rlf.types import (
-    CallRecord,
     Outcome,
     ParseFailure,
     RunStatus,
@@ -48,10 +45,7 @@ from rlf.types import (
     Scored,
     ScoreState,
     StopReason,
-    ToolCall,
-    ToolResult,
 )
-from rlf.types.events import SAMPLED
 from rlf.types.written import read
 
 _BROKEN = re.compile(r"tool '[^']*'|world \S+(?=:)|agent(?=: )")
@@ -151,7 +145,7 @@ def stored_trajectory(
     for turn in values["turns"]:
         turn |= {"calls": [], "failures": []}
     for call in calls:
-        values["turns"][call.turn]["calls"].append(_call_json(call, blobs))
+        values["turns"][call.turn]["calls"].append(call_json(call, blobs))
     for failure in failures:
         failed = _pick_columns(ParseFailure, failure, position=failure.raw_start)
         values["turns"][failure.turn]["failures"].append(failed)
@@ -160,7 +154,7 @@ def stored_trajectory(
     return StoredTrajectory(head, read(Scored, scored))
 
 
-def _call_json(row: AnyRow, blobs: Blobs) -> dict[str, Any]:
+def call_json(row: AnyRow, blobs: Blobs) -> dict[str, Any]:
     """The written form of a call and its result."""
     result = {name: getattr(row, name) for name in _PLAIN} | {"coerced": bool(row.coerced)}
     result |= {name: json.loads(text) for name in _JSON if (text := getattr(row, name)) is not None}
@@ -180,48 +174,11 @@ def _call_json(row: AnyRow, blobs: Blobs) -> dict[str, Any]:
 _OF_TRAJECTORY = ("sample_index", "stop", "answer", "error", "duration_s")
 _PLAIN = ("outcome", "text", "queue_s", "run_s", "cached", "truncated", "size_bytes", "isolation")
 _JSON = ("attempts", "usage", "structured")
-_OF_RESULT = ("outcome", "text", "attempts", "run_s")
-
-
-def found_calls(row: AnyRow, blobs: Mapping[str, bytes]) -> Iterator[FoundCall]:
-    """The calls of a row joined with the place of its trajectory: its own, then those inside of it."""
-    own = read(CallRecord, _call_json(row, blobs))
-    yield _make_found_call(row, own.call, own.result, "")
-    yield from _found_inside(row, own.result, "")
-
-
-def _found_inside(row: AnyRow, result: ToolResult, inside: str) -> Iterator[FoundCall]:
-    for number, turn in enumerate(result.inner):
-        for position, made in enumerate(turn.calls):
-            place = f"{inside}/{number}.{position}".removeprefix("/")
-            yield _make_found_call(row, made.call, made.result, place)
-            yield from _found_inside(row, made.result, place)
-
-
-def _make_found_call(row: AnyRow, call: ToolCall, result: ToolResult, inside: str) -> FoundCall:
-    made = {"name": call.name, "arguments": call.arguments, "inside": inside}
-    return value(FoundCall, row, **made, **{name: getattr(result, name) for name in _OF_RESULT})
 
 
 def _make_score_values(row: AnyRow) -> dict[str, Any]:
     parts = {name: json.loads(getattr(row, name) or "null") for name in ("turn_values", "usage")}
     return _pick_columns(Score, row, state=row.state or ScoreState.SCORED, **parts)
-
-
-def training_scores(
-    connection: Connection, run_id: str, terms: Collection[str]
-) -> Iterator[tuple[int, int, str, Score]]:
-    """Scores by some terms of what has a reward: step (0: the first evaluation, sampled), position, task, score."""
-    columns, scores = tables.trajectories.c, tables.scores.c
-    query = (
-        select(columns.step, columns.k, columns.task_id, scores.term, scores.value, scores.weight)
-        .join(tables.scores, scores.trajectory_ref == columns.id)
-        .where(columns.run_id == run_id, columns.reward.is_not(None), scores.term.in_(terms))
-        .where((columns.phase == TRAIN) | (columns.phase == SAMPLED) & (columns.step == 0))
-        .order_by(columns.step, columns.k)
-    )
-    for row in connection.execute(query):
-        yield row.step, row.k, row.task_id, Score(row.term, row.value, row.weight)
 
 
 # Trajectories of a lineage: which are asked for, in which order, and all that hangs on one.
@@ -254,13 +211,6 @@ def filter_conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool] 
         )
 
 
-def paid_conditions(run_id: str, phase: str, threshold: float) -> tuple[ColumnElement[bool] | TextClause, ...]:
-    """The conditions of trajectories that a reward paid without a success."""
-    table = tables.trajectories.c
-    is_wrong = (table.success.is_not(None), text(tables.FAILED))  # one whose success is not known is neither
-    return (table.run_id == run_id, table.phase == phase, table.reward >= threshold, *is_wrong)
-
-
 def read_left_out(store: Store, run_id: str) -> LeftOut:
     """The rollouts of training that no try gave a reward. Groups all trajectories: for runs in which some have none."""
     table, scores = tables.trajectories.c, tables.scores.c
@@ -285,22 +235,6 @@ def read_left_out(store: Store, run_id: str) -> LeftOut:
         cause = "the sampler" if named is None else named[0]
         causes["the agent" if cause == "agent" else cause] += number
     return LeftOut({kind: (int(number), of) for kind, number, of in sorted(kinds, key=str)}, causes)
-
-
-def order_query(query: Select[Any], order: TrajectoryOrder, last: AnyRow | None) -> Select[Any]:
-    """A query in an order, from behind a row on: by key, so that late pages cost what early ones do."""
-    columns = tables.trajectories.c
-    if order is TrajectoryOrder.PLACE:
-        key = (columns.phase, columns.step, columns.k)
-        behind = None if last is None else tuple_(*key) > tuple_(last.phase, last.step, last.k)
-        return (query if behind is None else query.where(behind)).order_by(*key)
-    by = columns[order.value]
-    query = query.where(by.is_not(None))
-    if last is not None:
-        value = getattr(last, order.value)
-        further = by > value if order is TrajectoryOrder.WORST else by < value
-        query = query.where(further | ((by == value) & (columns.id > last.id)))
-    return query.order_by(by if order is TrajectoryOrder.WORST else by.desc(), columns.id)
 
 
 def find_row(connection: Connection, run_id: str, k: int, step: int | None, phase: str) -> AnyRow:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from rlf.core import process as stops
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable, as_json
+from rlf.lineage.calls import read_calls
 from rlf.lineage.records import (
     TRAIN,
     Checkpoint,
@@ -213,7 +214,7 @@ class Run(Jsonable):
         """Calls of a tool, or of all, with arguments, outcome and what the model read."""
         wanted = TrajectoryFilter(phase=phase, step=step)
         with open_reader(self.runs_folder) as reader:
-            return Rows(reader.calls(self.id, wanted, tool=tool, outcomes=list(Outcome), limit=limit))
+            return Rows(read_calls(reader, self.id, wanted, tool=tool, outcomes=list(Outcome), limit=limit))
 
     def report(self) -> Report:
         """Its result, course, tools, judges and costs: what `rlf runs show` shows."""

@@ -8,7 +8,7 @@ from itertools import dropwhile, islice
 from typing import TYPE_CHECKING
 
 from rlf.lineage.records import StoredTrajectory, TrajectoryFilter, TrajectorySummary
-from rlf.lineage.text_index import all_text
+from rlf.lineage.text_index import TextIndex, all_text
 from rlf.reports.summary import pairs, read_changes
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def find(
     if after is not None:
         heads = list(islice(dropwhile(lambda head: (head.phase, head.step, head.k) != after, heads), 1, None))
     if text is not None:
-        heads = reader.with_words(run_id, list(heads), text)
+        heads = _with_words(reader, run_id, list(heads), text)
     matches = (
         TrajectoryMatch(summary, _read_question(stored))
         for summary, stored in _read_some(reader, run_id, list(heads), limit)
@@ -82,3 +82,16 @@ def _read_question(stored: StoredTrajectory | None) -> str:
 def cut_text(text: str) -> str:
     """The beginning of a text, for a cell of a table."""
     return text if len(text) <= _MAX_QUESTION else text[: _MAX_QUESTION - 1] + "…"
+
+
+def _with_words(reader: Reader, run_id: str, heads: Sequence[TrajectorySummary], text: str) -> list[TrajectorySummary]:
+    """Those of a run's trajectories that can hold a text, in their order; all where no index can be kept."""
+    file = reader.store.index_file
+    if file is None:
+        return list(heads)
+
+    def read(head: TrajectorySummary) -> str | None:
+        stored = reader.whole(run_id, head)
+        return None if stored is None else all_text(stored)
+
+    return list(TextIndex(file).narrow(run_id, heads, text, read))

@@ -29,11 +29,10 @@ from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import Cost, FileRecord, ParentKind, RunRecord
-from rlf.lineage.resumed import begin_resume, refuse_running
+from rlf.lineage.resumed import begin_resume, refuse_running, training_scores
 from rlf.lineage.rows import encode_whole
 from rlf.lineage.run import Heartbeat, start_run
 from rlf.lineage.store import Store
-from rlf.lineage.values import training_scores
 from rlf.plan import Plan, plan_to_json
 from rlf.plan.features import name_engines
 from rlf.reports.verdict import RunVerdict, VerdictKind, read_verdict, signal_so_far

@@ -6,6 +6,7 @@ from io import StringIO
 from rich.console import Console
 
 from rlf.apps.keep.upkeep import drop_unnamed_blobs
+from rlf.lineage.calls import names_inside, read_calls
 from rlf.lineage.graph import read_graph
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
@@ -67,9 +68,9 @@ def test_what_happened_inside_of_an_agents_call_is_read_as_it_was_written(store)
 def test_calls_inside_of_agents_are_found_by_the_name_of_their_tool(store):
     reader = recorded(store)
     anywhere, every = TrajectoryFilter(), list(Outcome)
-    (inside,) = [c for c in reader.calls("r", anywhere, tool="search", outcomes=every, limit=9) if c.inside]
+    (inside,) = [c for c in read_calls(reader, "r", anywhere, tool="search", outcomes=every, limit=9) if c.inside]
     assert (inside.inside, inside.text, inside.arguments) == ("0.0/0.0", "found it", {"query": "x"})
-    assert reader.names_inside("r") == {"low", "search"}
+    assert names_inside(reader, "r") == {"low", "search"}
 
 
 def test_a_run_adds_up_what_it_spent_also_on_a_step_that_it_did_twice(store):

@@ -46,7 +46,7 @@ def places(reader, text):
 def test_the_same_trajectories_are_found_with_and_without_the_index(reader, text, monkeypatch):
     first, second = places(reader, text), places(reader, text)
     assert reader.store.index_file.is_file()
-    monkeypatch.setattr(Reader, "with_words", lambda self, run_id, heads, text: heads)
+    monkeypatch.setattr("rlf.reports.trace._with_words", lambda reader, run_id, heads, text: heads)
     assert first == second == places(reader, text)
 
 

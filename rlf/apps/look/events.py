@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.errors import RlfError
 from rlf.core.registry import nearest
+from rlf.lineage.calls import names_inside, read_calls
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, FoundCall, Run, StoredTrajectory, TrajectoryFilter
 from rlf.reports.trace import find
@@ -81,12 +82,12 @@ def find_calls(
     """Calls of a tool, or with an outcome. Raises RlfError for a tool that was never called, or an unknown outcome."""
     outcomes = _parse_outcomes(outcome)
     called = [summary.name for summary in reader.tool_call_summary(run_id)]
-    called += sorted(reader.names_inside(run_id) - set(called)) if tool is not None and tool not in called else []
+    called += sorted(names_inside(reader, run_id) - set(called)) if tool is not None and tool not in called else []
     if tool is not None and tool not in called:
         raise RlfError(
             f"--tool: {run_id} has no call of {tool!r}{nearest(tool, called)} (called: {', '.join(called) or 'none'})."
         )
-    return reader.calls(run_id, wanted, tool=tool, outcomes=outcomes, limit=limit)
+    return read_calls(reader, run_id, wanted, tool=tool, outcomes=outcomes, limit=limit)
 
 
 def _parse_outcomes(name: str | None) -> list[Outcome]:

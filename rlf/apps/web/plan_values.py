@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rlf.apps.web.queries import read_plan_texts
 from rlf.core.errors import RlfError
 from rlf.core.registry import nearest
 from rlf.lineage.reader import Reader
@@ -161,5 +162,5 @@ def read_plans(reader: Reader, spec: str) -> dict[str, PlanValues]:
 
 def parse_plans(reader: Reader, ids: Sequence[str]) -> dict[str, PlanValues]:
     """The plans of runs by id, in their order."""
-    texts = reader.plans(ids)
+    texts = read_plan_texts(reader, ids)
     return {run_id: _read_leaves(texts[run_id]) for run_id in ids if run_id in texts}

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from rlf.apps.web.queries import read_latencies
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TrainingStep
 from rlf.reports.pages.chart import Chart, Line
@@ -86,7 +87,7 @@ def system_charts(steps: Sequence[TrainingStep]) -> list[Chart]:
 def latency_charts(reader: Reader, run_id: str) -> list[Chart]:
     """Percentiles over a step's trajectories, then over the calls of each tool; the most called ones."""
     by_name: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for step, name, seconds in reader.latencies(run_id):
+    for step, name, seconds in read_latencies(reader, run_id):
         by_name[name][step].append(seconds)
     whole = by_name.pop("", {})
     tools = sorted(by_name, key=lambda name: (-sum(map(len, by_name[name].values())), name))[:_MAX_TOOLS]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlf.apps.web.queries import TrajectoryOrder, find_neighbours, read_page
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import (
@@ -16,7 +17,6 @@ from rlf.lineage.records import (
     StoredTrajectory,
     TrajectoryFilter,
     TrajectoryLine,
-    TrajectoryOrder,
     TrajectorySummary,
 )
 from rlf.reports.pages.chart import Chart, Line
@@ -173,7 +173,7 @@ def _read_page(
     reader: Reader, run_id: str, listed: TrajectoryList, after: tuple[str, int, int] | None, limit: int
 ) -> Sequence[TrajectoryLine]:
     if not listed.text and not listed.flipped:
-        return reader.page(run_id, listed.wanted, listed.order, after, limit)
+        return read_page(reader, run_id, listed.wanted, listed.order, after, limit)
     if listed.text:
         found = find(reader, run_id, listed.wanted, listed.text, limit, after)
     else:
@@ -217,7 +217,7 @@ def _find_neighbours(
 ) -> tuple[TrajectorySummary | None, TrajectorySummary | None]:
     """Those before and behind a trajectory in a list; None where it is the first, the last or not in it."""
     if not listed.text and not listed.flipped:
-        return reader.neighbours(run_id, listed.wanted, place)
+        return find_neighbours(reader, run_id, listed.wanted, place)
     heads = [row.summary for row in _read_page(reader, run_id, listed, None, _MAX_WALKED)]
     at = next((number for number, head in enumerate(heads) if (head.phase, head.step, head.k) == place), None)
     if at is None:

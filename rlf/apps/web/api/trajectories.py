@@ -8,6 +8,7 @@ from fastapi import Body, Depends, Query
 
 from rlf.apps.web.labels import TrajectoryLabel, labels_by_id, write_label
 from rlf.apps.web.paid import PaidNotRight, find_paid
+from rlf.apps.web.queries import TrajectoryOrder
 from rlf.apps.web.site import Area, Site
 from rlf.apps.web.trajectories import (
     QuestionAnswers,
@@ -21,7 +22,7 @@ from rlf.apps.web.trajectories import (
     read_trajectory,
 )
 from rlf.core.errors import RlfError
-from rlf.lineage.records import TrajectoryFilter, TrajectoryOrder
+from rlf.lineage.records import TrajectoryFilter
 from rlf.runs.trajectories import wanted_trajectories
 from rlf.types import Outcome, StopReason
 

@@ -16,6 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from rlf.apps.web.pages.shared import lineage, page, site_of
 from rlf.apps.web.plan_values import parse_plans, plan_leaves, read_key, read_plans, varied_keys
+from rlf.apps.web.queries import TrajectoryOrder, read_page
 from rlf.apps.web.run_views import (
     DEAD,
     NAMED,
@@ -33,7 +34,7 @@ from rlf.apps.web.talk import talk_commands
 from rlf.core.errors import RlfError
 from rlf.lineage.graph import whence
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import TRAIN, Run, TrajectoryFilter, TrajectoryOrder
+from rlf.lineage.records import TRAIN, Run, TrajectoryFilter
 from rlf.reports.overview import NAMES, Overview, elapsed_s
 from rlf.reports.pages.chart import ArmCurve, further_curves, main_curves
 from rlf.reports.report import Report, origin_facts, read_report, shown_events, status_words, usage_sheets
@@ -251,7 +252,7 @@ def show_run(request: Request, name: str) -> HTMLResponse:
         newest_step = report.steps[-1].step if report.steps else None
         wanted = TrajectoryFilter(phase=TRAIN, step=newest_step)
         first = (wanted, TrajectoryOrder.PLACE, None, _MAX_LOOKED)
-        newest = pick_spread(reader.page(run_id, *first), _NUM_NEWEST) if newest_step is not None else []
+        newest = pick_spread(read_page(reader, run_id, *first), _NUM_NEWEST) if newest_step is not None else []
         tags, talk = reader.tags().get(run_id, ()), talk_commands(reader, run_id)
         children = reader.run_lines(parent_id=run_id)
         sweep = read_sweep(reader, run_id) if is_sweep(report.run) else None

@@ -16,6 +16,7 @@ from rlf.apps.web.api.trajectories import read_filter
 from rlf.apps.web.labels import labels_by_id
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
 from rlf.apps.web.paid import find_paid
+from rlf.apps.web.queries import TrajectoryOrder
 from rlf.apps.web.trajectories import (
     QuestionAnswers,
     Token,
@@ -29,7 +30,7 @@ from rlf.apps.web.trajectories import (
 )
 from rlf.core.errors import RlfError
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import TRAIN, TrajectoryOrder
+from rlf.lineage.records import TRAIN
 from rlf.reports.trajectory import show_links
 from rlf.rewards.labels import LABELS, label_id
 from rlf.types import FailureClass, Outcome
