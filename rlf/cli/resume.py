@@ -66,7 +66,7 @@ def resume_command(
     A cluster's job that continued, or ended, while nobody followed it is found again, and nothing is run
     twice.
     """
-    from rlf.runs import start
+    from rlf.runs.resume import resume
 
     given: dict[str, Any] = {"accept_changes": accept_changes, "take_over": take_over}
     given |= {"from_step": from_step, "max_usd": max_usd}
@@ -75,7 +75,7 @@ def resume_command(
         resume_members(name, at_once=at_once, **given, runs_folder=runs_folder, as_json=as_json)
     if at_once > 1:
         raise RlfError("--at-once goes with a sweep. Name one.")
-    watch("resume", partial(start.resume, name, **given), runs_folder, as_json=as_json)
+    watch("resume", partial(resume, name, **given), runs_folder, as_json=as_json)
 
 
 def names_sweep(name: str, runs_folder: Path) -> bool:

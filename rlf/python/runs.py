@@ -30,6 +30,7 @@ from rlf.reports.overview import Overview, chosen, read_overviews
 from rlf.reports.report import Report, read_report
 from rlf.runs import start
 from rlf.runs.place import open_reader
+from rlf.runs.resume import resume as resume_run
 from rlf.runs.sink import RunOutcome, View
 from rlf.runs.trajectories import wanted_trajectories
 from rlf.types import FailureClass, Outcome, RunEvent, RunStatus, Scored
@@ -323,7 +324,7 @@ def resume(
     """
     name, folder = (run.id, run.runs_folder) if isinstance(run, Run) else (run, Path(runs_folder))
     with as_command(), stops.heeded():
-        outcome = start.resume(
+        outcome = resume_run(
             name,
             runs_folder=folder,
             view=make_view(on_event),

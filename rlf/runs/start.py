@@ -1,4 +1,4 @@
-"""Starting, resuming and driving runs: the one place where spec, plan, engine and lineage meet, in one pass downwards.
+"""Starting and driving runs: the one place where spec, plan, engine and lineage meet, in one pass downwards.
 
 Files are loaded and checked once, the plan is placed on this machine, the engine is opened with all that it needs, the
 run is registered, and `drive` runs it to its end.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shlex
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import chdir, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,27 +19,24 @@ from typing import TYPE_CHECKING
 from rlf.algo.health import Action
 from rlf.core import process as stops
 from rlf.core.errors import RlfError
-from rlf.core.files import run_folder
 from rlf.core.identity import new_run_id
-from rlf.core.redact import REDACTED
 from rlf.core.text import text_of
 from rlf.engines.engine import Engine, EngineRun, Fit, Opening, Start, engine_of, load_inputs
 from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.records import Cost, FileRecord, ParentKind, RunRecord
-from rlf.lineage.resumed import begin_resume, refuse_running, training_scores
+from rlf.lineage.records import FileRecord, ParentKind, RunRecord
 from rlf.lineage.rows import encode_whole
 from rlf.lineage.run import Heartbeat, start_run
 from rlf.lineage.store import Store
 from rlf.plan import Plan, plan_to_json
 from rlf.plan.features import name_engines
-from rlf.reports.verdict import RunVerdict, VerdictKind, read_verdict, signal_so_far
+from rlf.reports.verdict import RunVerdict, VerdictKind, read_verdict
 from rlf.runs.now import NowWriter
 from rlf.runs.opening import certificate_notice, check_room, power_notices
 from rlf.runs.place import RECORDING, REWARD_CALLS, Places, check_runs_folder, open_lineage, source_texts
 from rlf.runs.plans import PlacedPlan, check_spec
-from rlf.runs.provenance import ReadFiles, code_patch, declared, hide_secrets, made_here, recorded_files
+from rlf.runs.provenance import ReadFiles, code_patch, hide_secrets, made_here, recorded_files
 from rlf.runs.sink import (
     Budget,
     BudgetSpent,
@@ -136,7 +132,7 @@ def start(
         signals = SignalWatch(plan.spec, run_id, runs_folder, store.redactor.text)
         sink = RunSink(plan.spec, signals, open_budget(plan, is_played=played is not None))
         # Loaded before the run is registered: what does not load leaves no run behind.
-        engine = _open_engine(placed, folder, sink, store, folder / RECORDING if record else None, played)
+        engine = open_engine(placed, folder, sink, store, folder / RECORDING if record else None, played)
         sink.opening = [*placed.notices, certificate_notice(plan.spec, engine.chat, runs_folder)]
         if plan.spec.env is not None:
             from rlf.runs.worlds import page_notices
@@ -144,7 +140,7 @@ def start(
             sink.opening += page_notices(plan.spec, runs_folder)
         if parent is not None and parent.start is not None:
             sink.opening.insert(0, _start_from(parent.start, engine_of(plan.spec), engine, folder))
-        info = _run_info(plan, run_id, folder, engine)
+        info = run_info(plan, run_id, folder, engine)
         made = RunRecord(
             name=plan.spec.name,
             engine=plan.spec.engine.kind,
@@ -181,105 +177,10 @@ def _start_from(start: Start, kind: Engine, engine: EngineRun, folder: Path) -> 
     return CheckpointSaved(start.step, str(copy), sha256, (start.step,))
 
 
-def resume(
-    name: str,
-    *,
-    runs_folder: Path,
-    view: View,
-    command: Sequence[str],
-    accept_changes: bool = False,
-    from_step: int | None = None,
-    take_over: bool = False,
-    max_usd: float | None = None,
-) -> RunOutcome:
-    """Continues a stopped run from its last complete checkpoint, to the numbers it would have had.
-
-    Args:
-        accept_changes: whether the run continues where its inputs are not what it was made from.
-        from_step: the checkpoint to continue from, 0 for the run's beginning; None: the newest.
-        take_over: whether a run is also taken from a process that seems to run it still.
-        max_usd: what it may spend in all, in place of the plan's `limits.max_usd`.
-
-    Raises:
-        InputsChanged: inputs changed, and that was not accepted.
-        RlfError: there is no such run, it still runs, it is finished, or its checkpoints are damaged.
-    """
-    from rlf.runs.changes import accept, change_notices, find_changes, refuse_changes
-    from rlf.runs.restore import choose_start, kept_replay, restore_plan
-
-    # The order is what a crash at any line relies on: all that may refuse comes first and writes nothing; then the
-    # engine's files go back, which can be repeated; then the lineage goes back and becomes this process's, in one
-    # transaction; and only then is anything recorded that assumes it.
-    with open_lineage(runs_folder) as store:
-        reader = Reader(store)
-        stored = reader.get_run(name)
-        record = stored.record
-        if stored.status is RunStatus.FINISHED:
-            raise RlfError(f"run {record.id}: finished already, at step {stored.last_step}; nothing is left to resume.")
-        if not take_over:
-            refuse_running(store, record.id)
-        places = Places.of(record, store)
-        plan = _with_its_secrets(restore_plan(record, places))
-        # Before anything is said of the run: messages of damage and changes quote its files.
-        hide_secrets(store, [plan])
-        start_at = choose_start(reader, record, from_step)
-        # A job of OpenRLHF continues from its own newest state, which is not behind the last step that is recorded.
-        at_step = stored.last_step if engine_of(plan.spec).HAS_NEWER_STATE else start_at.step
-        changes = find_changes(reader, record, plan, places, at_step=at_step)
-        refuse_changes(record.id, changes, start_at.step, accepts=accept_changes)
-        folder = run_folder(runs_folder.absolute(), record.id)
-        # Read before `begin_resume` deletes the steps that are repeated: whether the run has ever had a signal.
-        had_signal = signal_so_far(reader, record.id)
-        signals = SignalWatch(plan.spec, record.id, runs_folder, store.redactor.text, had_signal=had_signal)
-        costs, played = _costs_usd(reader.costs(record.id)), kept_replay(folder, runs_folder)
-        budget = open_budget(plan, sum(costs.values()), max_usd, is_played=played is not None)
-        sink = RunSink(plan.spec, signals, budget)
-        if plan.spec.health.hidden is not None and plan.spec.health.hidden.action is Action.STOP:
-            # Who resumes a run that a gap has stopped knows of the gap; `begin_resume` may delete the alarm.
-            sink.hidden.raised |= {event.data["guard"] for event in reader.events(record.id) if "guard" in event.data}
-        recording = folder / RECORDING
-        engine = _open_engine(PlacedPlan(plan), folder, sink, store, recording if recording.is_file() else None, played)
-        # The engine first: killed behind it, the lineage still names later steps, and the next resume does the same
-        # again. The other way round, the engine's files would be ahead of a lineage that has forgotten their steps.
-        engine.go_back(start_at, stored.last_step)
-        # By the engine's own step: one that has newer state than its checkpoints continues from that.
-        begin_resume(store, record.id, engine.step, take_over=take_over)
-        if sink.hidden.terms:
-            with store.read() as connection:
-                sink.hidden.replay(training_scores(connection, record.id, sink.hidden.terms))
-        # Behind it, for a change belongs to the step that the run continues from, and later ones were just deleted.
-        accept(store, record, changes, places, step=engine.step)
-        sink.files = ReadFiles(record, places, runs_folder)
-        info = replace(_run_info(plan, record.id, folder, engine), resumed=True, costs_usd=costs)
-        text = f"resumed after step {engine.step}: {shlex.join(command)}"
-        certificate = certificate_notice(plan.spec, engine.chat, runs_folder)
-        skipped = [Notice("warning", f"damaged checkpoint skipped: {line}", {}) for line in start_at.skipped]
-        sink.opening = [Notice("info", text, {"step": engine.step}), *skipped]
-        sink.opening += [*change_notices(changes, engine.step), certificate]
-        return drive(store, plan, engine, sink, info, view)
-
-
-def _costs_usd(costs: Sequence[Cost]) -> dict[str, float]:
-    """Costs by name."""
-    sums: dict[str, float] = {}
-    for cost in costs:
-        sums[cost.name] = sums.get(cost.name, 0.0) + cost.cost_usd
-    return {name: cost_usd for name, cost_usd in sums.items() if cost_usd}
-
-
-def _with_its_secrets(plan: Plan) -> Plan:
-    """A restored plan that can be run. Raises RlfError where it was written with secrets, which nothing stores."""
-    if REDACTED in json.dumps(declared(plan)):
-        raise RlfError(
-            "a tool or reward file of the run holds a secret, and secrets are not stored. Write "
-            "`${oc.env:NAME}` there instead, and start a new run."
-        )
-    return plan
-
-
-def _open_engine(
+def open_engine(
     placed: PlacedPlan, folder: Path, sink: RunSink, store: Store, record: Path | None, played: Tape | None
 ) -> EngineRun:
+    """Opens the engine of a plan with all that it needs. Raises RlfError for what it lacks."""
     plan, engine = placed.plan, engine_of(placed.plan.spec)
     check_room(plan.spec, folder)
     if (record is not None or played is not None) and Feature.RECORDED_CALLS in engine.LACKS:
@@ -290,7 +191,8 @@ def _open_engine(
     return engine.open(Opening(plan, inputs, folder, sink, sink.flush, traffic, placed.place, encode))
 
 
-def _run_info(plan: Plan, run_id: str, folder: Path, engine: EngineRun) -> RunInfo:
+def run_info(plan: Plan, run_id: str, folder: Path, engine: EngineRun) -> RunInfo:
+    """What views are given of a run that begins."""
     return RunInfo(
         run_id=run_id,
         name=plan.spec.name,

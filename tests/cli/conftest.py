@@ -102,8 +102,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Lets `rlf run` and `rlf resume` play a run that ends with a status."""
 
     def use(status: RunStatus = RunStatus.FINISHED, error: str | None = None) -> None:
-        for name in ("run", "resume"):
-            monkeypatch.setattr(f"rlf.runs.start.{name}", functools.partial(play, script=script_of(status, error)))
+        for name in ("start.run", "resume.resume"):
+            monkeypatch.setattr(f"rlf.runs.{name}", functools.partial(play, script=script_of(status, error)))
 
     return use
 

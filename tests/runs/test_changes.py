@@ -20,7 +20,8 @@ from rlf.lineage.records import FileRecord
 from rlf.plan import checks
 from rlf.runs.changes import InputsChanged
 from rlf.runs.place import Places, open_lineage
-from rlf.runs.start import resume, run
+from rlf.runs.resume import resume
+from rlf.runs.start import run
 from rlf.types import Notice, RunStatus, StepFinished
 
 from ..lineage.builders import run_record

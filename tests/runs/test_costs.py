@@ -16,8 +16,9 @@ from rlf.cli import app
 from rlf.core import RunError, SpecError
 from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
+from rlf.runs.resume import resume
 from rlf.runs.sink import Budget
-from rlf.runs.start import resume, run
+from rlf.runs.start import run
 from rlf.types import EvaluationFinished, Notice, RunStatus
 
 from ..lineage.builders import step

@@ -14,7 +14,8 @@ from rlf.core import RunError
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import LoggedEvent, Run, TrainingStep
 from rlf.runs.place import open_lineage
-from rlf.runs.start import resume, run
+from rlf.runs.resume import resume
+from rlf.runs.start import run
 from rlf.types import Score, StepFinished
 
 from ..rewards.judges import judging

@@ -21,7 +21,8 @@ from rlf.lineage.blobs import compress, decompress
 from rlf.lineage.marks import add_note, add_tags
 from rlf.lineage.upkeep import Keep, thin
 from rlf.runs.place import open_lineage, open_reader
-from rlf.runs.start import resume, run
+from rlf.runs.resume import resume
+from rlf.runs.start import run
 from rlf.types import StepFinished
 
 from .conftest import ROOT, SMALL

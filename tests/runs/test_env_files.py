@@ -5,7 +5,8 @@ import signal
 
 from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
-from rlf.runs.start import resume, run
+from rlf.runs.resume import resume
+from rlf.runs.start import run
 from rlf.spec.reader import forget_env_files
 from rlf.types import RunStatus, StepFinished
 

@@ -8,8 +8,9 @@ import pytest
 
 from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
+from rlf.runs.resume import resume
 from rlf.runs.sink import HealthStop
-from rlf.runs.start import resume, run
+from rlf.runs.start import run
 from rlf.types import Notice, RunStatus
 
 from .test_runs import Watch

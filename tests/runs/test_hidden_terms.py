@@ -11,9 +11,10 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import TrajectoryFilter
 from rlf.lineage.resumed import training_scores
 from rlf.runs.place import open_lineage
+from rlf.runs.resume import resume
 from rlf.runs.rewards import load_rewards
 from rlf.runs.sink import HealthStop
-from rlf.runs.start import resume, run
+from rlf.runs.start import run
 from rlf.types import RunStatus, ScoreState
 
 from .conftest import ROOT

@@ -21,7 +21,8 @@ from rlf.lineage.marks import find_damage
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TrajectoryFilter
 from rlf.runs.place import open_lineage
-from rlf.runs.start import resume, run
+from rlf.runs.resume import resume
+from rlf.runs.start import run
 from rlf.types import Interrupted, Outcome, RunStatus, StepFinished, StopReason
 
 from .conftest import ROOT

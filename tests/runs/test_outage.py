@@ -11,7 +11,8 @@ import pytest
 from rlf.builtin.encyclopedia import search
 from rlf.core import RunError
 from rlf.runs.place import open_reader
-from rlf.runs.start import resume, run
+from rlf.runs.resume import resume
+from rlf.runs.start import run
 from rlf.types import RunStatus
 from rlf.types.events import Interrupted, Notice, StepFinished
 

@@ -21,7 +21,8 @@ from rlf.runs import plans
 from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_spec
 from rlf.runs.provenance import packages
-from rlf.runs.start import resume, run
+from rlf.runs.resume import resume
+from rlf.runs.start import run
 from rlf.spec.inputs import look
 from rlf.types import Notice, RunStatus
 

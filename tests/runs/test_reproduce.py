@@ -22,8 +22,9 @@ from rlf.lineage.run import start_run
 from rlf.reports.verdict import read_verdict
 from rlf.runs import provenance
 from rlf.runs.place import open_lineage
+from rlf.runs.resume import resume
 from rlf.runs.sink import RunOutcome
-from rlf.runs.start import resume, run
+from rlf.runs.start import run
 from rlf.types import RunStatus, StepFinished
 
 from ..lineage.builders import run_record, scored

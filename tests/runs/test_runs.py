@@ -13,7 +13,8 @@ from rlf.engines.local.update import Updater
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TrajectoryFilter
 from rlf.runs.place import open_lineage
-from rlf.runs.start import resume, run
+from rlf.runs.resume import resume
+from rlf.runs.start import run
 from rlf.types import EvaluationFinished, RunStatus, StepFinished, StopReason
 
 from ..processes import Process, call_rlf

@@ -9,7 +9,8 @@ from rlf.lineage.reader import Reader
 from rlf.reports.trajectory import show_links
 from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_spec
-from rlf.runs.start import resume, run
+from rlf.runs.resume import resume
+from rlf.runs.start import run
 from rlf.types import RunStatus
 
 from .conftest import ROOT, SMALL

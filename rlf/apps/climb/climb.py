@@ -29,7 +29,8 @@ from rlf.reports.success import interval_of, success_by_task
 from rlf.runs.opening import power_notices
 from rlf.runs.place import open_reader
 from rlf.runs.plans import check_spec
-from rlf.runs.start import resume, start
+from rlf.runs.resume import resume
+from rlf.runs.start import start
 from rlf.spec import RunSpec, load_spec
 from rlf.spec.engines import Feature
 from rlf.training.harness import import_app

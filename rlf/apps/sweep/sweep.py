@@ -38,8 +38,9 @@ from rlf.runs.place import Places, check_runs_folder, open_lineage, source_texts
 from rlf.runs.plans import PlacedPlan
 from rlf.runs.provenance import code_patch, hide_secrets, made_here
 from rlf.runs.restore import restore_plan
+from rlf.runs.resume import resume
 from rlf.runs.sink import RunOutcome, View
-from rlf.runs.start import Parent, resume, start
+from rlf.runs.start import Parent, start
 from rlf.spec.overrides import Overrides
 from rlf.types.events import RunFinished, RunStatus
 

@@ -16,7 +16,7 @@ from rlf.apps.openrlhf.job import MachinePlace
 from rlf.core import RlfError, RunError
 from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
-from rlf.runs.start import resume
+from rlf.runs.resume import resume
 from rlf.types import RunStatus, StepFinished
 
 from ...processes import Process

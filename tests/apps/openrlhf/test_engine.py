@@ -20,7 +20,8 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import TrajectoryFilter
 from rlf.processes.supervise import descendants
 from rlf.runs.place import open_lineage
-from rlf.runs.start import resume, run
+from rlf.runs.resume import resume
+from rlf.runs.start import run
 from rlf.types import EvaluationFinished, Notice, RunStatus, StepFinished
 
 from ...processes import Process
