@@ -8,13 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlf.cli.arguments import (
-    DEFAULT_RUNS,
-    AsJson,
-    RunName,
-    RunsFolder,
-    load_part,
-)
+from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunsFolder, load_part
 from rlf.cli.run import AtOnce, watch
 from rlf.core.errors import RlfError
 
@@ -69,13 +63,12 @@ def resume_command(
     from rlf.runs.resume import resume
 
     given: dict[str, Any] = {"accept_changes": accept_changes, "take_over": take_over}
-    given |= {"from_step": from_step, "max_usd": max_usd}
     if names_sweep(name, runs_folder):
         resume_members = load_part("apps.sweep.command:resume_members_command", name)
-        resume_members(name, at_once=at_once, **given, runs_folder=runs_folder, as_json=as_json)
+        resume_members(name, at_once, from_step, max_usd, given, runs_folder=runs_folder, as_json=as_json)
     if at_once > 1:
         raise RlfError("--at-once goes with a sweep. Name one.")
-    watch("resume", partial(resume, name, **given), runs_folder, as_json=as_json)
+    watch("resume", partial(resume, name, **given, from_step=from_step, max_usd=max_usd), runs_folder, as_json=as_json)
 
 
 def names_sweep(name: str, runs_folder: Path) -> bool:

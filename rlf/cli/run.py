@@ -94,7 +94,7 @@ def run_command(
         if record or replay is not None:
             raise RlfError("--record and --replay go with one run, not with a sweep.")
         run_members = load_part("apps.sweep.command:run_members_command", "-m" if multirun else "--sweep")
-        run_members(files, overrides, sweep, multirun, at_once, runs_folder, as_json)
+        run_members(files, overrides, sweep, multirun, at_once, runs_folder=runs_folder, as_json=as_json)
     if at_once > 1:
         raise RlfError("--at-once goes with a sweep. Write e.g. `-m seed=0,1,2 --at-once 2`.")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from inspect import Parameter
@@ -25,7 +25,7 @@ _TYPES: dict[str, Any] = {
 _TYPING = ("Any", "Optional", "Union", "Literal")
 _MAKES_NAMES = ("globals(", "exec(", "setattr(", "vars(", "__getattr__", "sys.modules", "locals(")
 """Words of modules whose names are not all written in them."""
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Definition(NamedTuple):
@@ -53,14 +53,14 @@ def find_definition(name: str) -> Definition | None:
         RlfError: the file is not there, is not Python, or has no such name.
     """
     place, _, attribute = name.rpartition(":")
-    file = Path(place) if place.endswith(".py") else _module_file(place)
+    file = Path(place) if place.endswith(".py") else module_file(place)
     if file is None or "." in attribute:
         return None
     try:
         if not file.is_file():
             raise FileNotFoundError(f"no file {file}")
         source = file.read_text(encoding="utf-8")
-        bindings = _parse_bindings(source, str(file))
+        bindings = parse_bindings(source, str(file))
     except (OSError, SyntaxError, ValueError, RecursionError) as fault:
         from rlf.core.mistakes import import_fault
 
@@ -71,105 +71,13 @@ def find_definition(name: str) -> Definition | None:
     return _read_definition(own[0]) if len(own) == 1 else None
 
 
-def read_class(name: str) -> type[Any]:
-    """The class `path/file.py:name` with stubs of its methods, those of bases in the same file included.
-
-    Raises:
-        RlfError: the file is not there, is not Python, has no such class, or does not settle what its methods take.
-    """
-    place, _, attribute = name.rpartition(":")
-    try:
-        source = Path(place).read_text(encoding="utf-8")
-        classes = {bound: one for bound, one in _parse_bindings(source, place) if isinstance(one, ast.ClassDef)}
-    except (OSError, SyntaxError, ValueError, RecursionError) as fault:
-        from rlf.core.mistakes import import_fault
-
-        raise RlfError(import_fault(name, fault)) from fault
-    if attribute not in classes:
-        raise RlfError(missing_name(name, attribute, list(classes)))
-    return _class_stub(classes[attribute], classes, name)
-
-
-def returned_keys(name: str, method: str) -> frozenset[str] | None:
-    """The keys of the mappings that a class's method returns, `score` for a number, none where there is no such method.
-
-    None where the source does not settle them.
-    """
-    place, _, attribute = name.rpartition(":")
-    file = Path(place) if place.endswith(".py") else _module_file(place)
-    try:
-        source = "" if file is None else file.read_text(encoding="utf-8")
-        classes = {bound: one for bound, one in _parse_bindings(source, str(file)) if isinstance(one, ast.ClassDef)}
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
-    wanted = [attribute]
-    for each in wanted:
-        if each not in classes:
-            return None  # of another file, or made at run time
-        found = [statement for bound, statement in _list_bindings(classes[each].body) if bound == method]
-        if found:
-            is_one = len(found) == 1 and isinstance(found[0], _FUNCTIONS) and not found[0].decorator_list
-            return _keys_of(found[0]) if is_one else None
-        wanted += [base for base in map(ast.unparse, classes[each].bases) if base not in ("object", *wanted)]
-    return frozenset()
-
-
-def _keys_of(function: ast.AST) -> frozenset[str] | None:
-    found, left = set[str](), list(ast.iter_child_nodes(function))
-    while left:
-        node = left.pop()
-        if isinstance(node, ast.Return):
-            match node.value:
-                case ast.Dict(keys=keys) if all(isinstance(key, ast.Constant) for key in keys):
-                    found |= {str(key.value) for key in keys if isinstance(key, ast.Constant)}
-                case (
-                    ast.Constant(value=int() | float())
-                    | ast.Compare()
-                    | ast.Call(func=ast.Name("float" | "int" | "bool"))
-                ):
-                    found.add("score")
-                case _:
-                    return None
-        elif not isinstance(node, (*_FUNCTIONS, ast.Lambda, ast.ClassDef)):
-            left += ast.iter_child_nodes(node)
-    return frozenset(found) if found else None
-
-
-def _class_stub(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], name: str) -> type[Any]:
-    bases = []
-    for base in node.bases:
-        found = classes.get(ast.unparse(base))
-        if found is None or found is node:
-            raise RlfError(f"{name}: its base {ast.unparse(base)!r} is not in the same file. Define it there.")
-        bases.append(_class_stub(found, classes, name))
-    members: dict[str, Any] = {"__doc__": ast.get_docstring(node)}
-    for method in (one for one in node.body if isinstance(one, _FUNCTIONS)):
-        definition = _of_function(method)
-        if not definition.complete and not method.name.startswith("_"):
-            words = f"{name}.{method.name}: a type or default is not built in, and its file is not imported"
-            raise RlfError(f"{words}. Write types such as `int`, `list[str]` or `Literal[...]`.")
-        members[method.name] = definition.stub
-    return type(node.name, tuple(bases), members)
-
-
 @lru_cache(maxsize=4)  # a file of hundreds of tools is parsed once for all of them
-def _parse_bindings(source: str, file: str) -> list[tuple[str, ast.AST]]:
-    return list(_list_bindings(ast.parse(source, file).body))
+def parse_bindings(source: str, file: str) -> list[tuple[str, ast.AST]]:
+    """Names that a file binds, each with its statement."""
+    return list(list_bindings(ast.parse(source, file).body))
 
 
-def defined_names(source: str | bytes) -> dict[str, bool]:
-    """The names that a module's text binds but by imports, each with whether a `def` or `class` binds it.
-
-    Raises SyntaxError or ValueError for text that is not Python.
-    """
-    return {
-        name: isinstance(node, (*_FUNCTIONS, ast.ClassDef))
-        for name, node in _list_bindings(ast.parse(source).body)
-        if not isinstance(node, ast.Import | ast.ImportFrom)
-    }
-
-
-def _module_file(module: str) -> Path | None:
+def module_file(module: str) -> Path | None:
     """The source of a module, found along the search path without importing the packages around it."""
     path: Iterable[str] | None = search_folders()
     for part in module.split("."):
@@ -183,10 +91,10 @@ def _module_file(module: str) -> Path | None:
     return Path(origin) if origin is not None and origin.endswith(".py") else None
 
 
-def _list_bindings(body: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+def list_bindings(body: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
     """Names that a module's statements bind, those within `if`, `try` and the like included."""
     for node in body:
-        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             yield node.name, node
         elif isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
@@ -194,25 +102,27 @@ def _list_bindings(body: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id, node
         elif not isinstance(node, ast.Lambda):
-            yield from _list_bindings(ast.iter_child_nodes(node))
+            yield from list_bindings(ast.iter_child_nodes(node))
 
 
 def _read_definition(node: ast.AST) -> Definition | None:
-    if isinstance(node, _FUNCTIONS):
-        return None if node.decorator_list else _of_function(node)
+    if isinstance(node, FUNCTIONS):
+        return None if node.decorator_list else define_function(node)
     if not isinstance(node, ast.ClassDef) or node.decorator_list or node.bases or node.keywords:
         return None
-    called = [statement for bound, statement in _list_bindings(node.body) if bound == "__call__"]
+    called = [statement for bound, statement in list_bindings(node.body) if bound == "__call__"]
     if not called:
         return Definition(type(node.name, (), {"__doc__": ast.get_docstring(node)}), complete=True)
-    function = _read_definition(called[0]) if len(called) == 1 and isinstance(called[0], _FUNCTIONS) else None
+    function = _read_definition(called[0]) if len(called) == 1 and isinstance(called[0], FUNCTIONS) else None
     if function is None:
         return None
     members = {"__call__": function.stub, "__doc__": ast.get_docstring(node)}
     return Definition(type(node.name, (), members), function.complete)
 
 
-def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
+def define_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
+    """The stub of a function."""
+
     def plain() -> None:
         """Stands for a function that is not imported."""
 

@@ -135,12 +135,6 @@ _STYLES = {
 }
 
 
-def signal_so_far(reader: Reader, run_id: str) -> bool:
-    """Whether any step of a run held something to learn from."""
-    by_group = compares_groups(reader.get_run(run_id).record.plan.get("spec", {}))
-    return any(step_signal(step.metrics, by_group=by_group) is Signal.SOME for step in reader.steps(run_id))
-
-
 def compares_groups(spec: dict[str, Any]) -> bool:
     """Whether the estimator of a stored spec compares the rollouts of one task."""
     kind = spec.get("train", {}).get("algorithm", {}).get("kind", "")

@@ -17,7 +17,8 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import Cost
 from rlf.lineage.resumed import begin_resume, refuse_running, training_scores
 from rlf.plan import Plan
-from rlf.reports.verdict import signal_so_far
+from rlf.reports.verdict import compares_groups
+from rlf.rollout.signal import Signal, step_signal
 from rlf.runs.changes import accept, change_notices, find_changes, refuse_changes
 from rlf.runs.opening import certificate_notice
 from rlf.runs.place import RECORDING, Places, open_lineage
@@ -74,7 +75,7 @@ def resume(
         refuse_changes(record.id, changes, start_at.step, accepts=accept_changes)
         folder = run_folder(runs_folder.absolute(), record.id)
         # Read before `begin_resume` deletes the steps that are repeated: whether the run has ever had a signal.
-        had_signal = signal_so_far(reader, record.id)
+        had_signal = _had_signal(reader, record.id)
         signals = SignalWatch(plan.spec, record.id, runs_folder, store.redactor.text, had_signal=had_signal)
         costs, played = _costs_usd(reader.costs(record.id)), kept_replay(folder, runs_folder)
         budget = open_budget(plan, sum(costs.values()), max_usd, is_played=played is not None)
@@ -120,3 +121,9 @@ def _with_its_secrets(plan: Plan) -> Plan:
             "`${oc.env:NAME}` there instead, and start a new run."
         )
     return plan
+
+
+def _had_signal(reader: Reader, run_id: str) -> bool:
+    """Whether any step of a run held something to learn from."""
+    by_group = compares_groups(reader.get_run(run_id).record.plan.get("spec", {}))
+    return any(step_signal(step.metrics, by_group=by_group) is Signal.SOME for step in reader.steps(run_id))

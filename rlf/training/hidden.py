@@ -14,15 +14,17 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import inf
 from statistics import fmean
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rlf.algo.health import Alarm, Guard
 from rlf.reports.sheets import percent
-from rlf.reports.statistics import RiseTest, UpperBound
 from rlf.rewards.term import Success, Term
 from rlf.rollout.signal import quote, show_example
 from rlf.types.events import SAMPLED, EvaluationFinished, RunEvent, StepFinished
 from rlf.types.score import Score, Scored
+
+if TYPE_CHECKING:
+    from rlf.training.rises import RiseTest, UpperBound
 
 _ALPHA = 0.05
 """Chance of any alarm in a run whose gaps never rise."""
@@ -81,6 +83,8 @@ class _Gap:
     """Over groups: shares of the pay, and of all rollouts, that are refused."""
 
     def __post_init__(self) -> None:
+        from rlf.training.rises import RiseTest, UpperBound
+
         self.high, self.least = UpperBound(_OF_LOWEST * self.alpha), UpperBound((1 - _OF_LOWEST) * self.alpha)
         self.rise = RiseTest((1 - _OF_LOWEST) * self.alpha)
 

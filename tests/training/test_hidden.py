@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rlf.algo.health import Guard
-from rlf.reports.statistics import RiseTest, UpperBound
 from rlf.rewards.term import Success, Term
 from rlf.training.hidden import HiddenWatch
+from rlf.training.rises import RiseTest, UpperBound
 from rlf.types import EvaluationFinished, Score, Scored, StepFinished
 
 from ..reports import synthetic

@@ -5,6 +5,7 @@ What cannot be a tool is left out with its reason; it ends the import of no othe
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib.util
 import inspect
@@ -18,7 +19,7 @@ from pydantic import BaseModel
 
 from rlf.apps.imports.found import Json, ToolImport
 from rlf.core.callables import load_module
-from rlf.core.definitions import defined_names
+from rlf.core.definitions import FUNCTIONS, list_bindings
 from rlf.core.errors import RlfError, describe_type
 from rlf.tools.kinds.python import PythonTool
 
@@ -67,7 +68,7 @@ def _public_names(source: str) -> dict[str, bool]:
     if not path.is_file():
         raise RlfError(f"{source}: no such file. Check the path.")
     try:
-        names = defined_names(path.read_bytes())
+        names = _defined_names(path.read_bytes())
     except (SyntaxError, ValueError) as error:
         raise RlfError(f"{path}: not Python: {error}. Fix the file.") from error
     return {name: is_definition for name, is_definition in names.items() if not name.startswith("_")}
@@ -111,3 +112,15 @@ def _why_no_class(found: type, place: str) -> str:
         return "is a class whose instances cannot be called; only functions are imported"
     name = f"{Path(place).name if place.endswith('.py') else place}:{found.__name__}"
     return f"is a class; write a tool file with `target: {{kind: python, callable: {name}}}` for one that keeps state"
+
+
+def _defined_names(source: str | bytes) -> dict[str, bool]:
+    """The names that a module's text binds but by imports, each with whether a `def` or `class` binds it.
+
+    Raises SyntaxError or ValueError for text that is not Python.
+    """
+    return {
+        name: isinstance(node, (*FUNCTIONS, ast.ClassDef))
+        for name, node in list_bindings(ast.parse(source).body)
+        if not isinstance(node, ast.Import | ast.ImportFrom)
+    }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -33,39 +33,24 @@ if TYPE_CHECKING:
 
 
 def run_members_command(
-    files: Sequence[Path],
-    overrides: Sequence[str],
-    sweep: Path | None,
-    multirun: bool,
-    at_once: int,
-    runs_folder: Path,
-    as_json: bool,
+    files: Sequence[Path], overrides: Sequence[str], sweep: Path | None, multirun: bool, at_once: int, **shown: Any
 ) -> NoReturn:
     """`rlf run` with `-m` or `--sweep`."""
-    work = partial(run_sweep, files, *members_of(overrides, sweep, commas=multirun), at_once=at_once)
-    _watch("run", work, runs_folder, as_json)
+    members = members_of(overrides, sweep, commas=multirun)
+    _watch("run", partial(run_sweep, files, *members, at_once=at_once), **shown)
 
 
 def resume_members_command(
-    name: str,
-    *,
-    at_once: int,
-    accept_changes: bool,
-    from_step: int | None,
-    take_over: bool,
-    max_usd: float | None,
-    runs_folder: Path,
-    as_json: bool,
+    name: str, at_once: int, from_step: int | None, max_usd: float | None, given: Mapping[str, Any], **shown: Any
 ) -> NoReturn:
     """`rlf resume` of a sweep."""
     if from_step is not None:
         raise RlfError("--from: a sweep has no checkpoints of its own. Name one of its runs.")
     if max_usd is not None:
         raise RlfError("--max-usd: the budget is a run's own. Name one of the sweep's runs.")
-    if at_once > 1 and (accept_changes or take_over):
+    if at_once > 1 and any(given.values()):
         raise RlfError("--at-once: runs side by side accept no changes and take nothing over. Leave it out.")
-    work = partial(resume_sweep, name, accept_changes=accept_changes, take_over=take_over, at_once=at_once)
-    _watch("resume", work, runs_folder, as_json)
+    _watch("resume", partial(resume_sweep, name, at_once=at_once, **given), **shown)
 
 
 class _Screen:

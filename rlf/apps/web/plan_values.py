@@ -10,11 +10,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rlf.apps.web.queries import read_plan_texts
+from sqlalchemy import select
+
 from rlf.core.errors import RlfError
 from rlf.core.registry import nearest
+from rlf.lineage import tables
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import EVALUATION, SWEEP, Run
+from rlf.lineage.records import EVALUATION, HIDDEN, SWEEP, Run
 from rlf.plan.plan import leaves
 
 _MAX_RUNS = 200
@@ -162,5 +164,8 @@ def read_plans(reader: Reader, spec: str) -> dict[str, PlanValues]:
 
 def parse_plans(reader: Reader, ids: Sequence[str]) -> dict[str, PlanValues]:
     """The plans of runs by id, in their order."""
-    texts = read_plan_texts(reader, ids)
+    columns = tables.runs.c
+    query = select(columns.id, columns.plan).where(columns.status.not_in(HIDDEN), columns.id.in_(ids))
+    with reader.store.read() as connection:
+        texts = {row.id: row.plan for row in connection.execute(query)}
     return {run_id: _read_leaves(texts[run_id]) for run_id in ids if run_id in texts}

@@ -7,9 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from rlf.apps.web.queries import read_latencies
+from sqlalchemy import literal, select
+
+from rlf.lineage import tables
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import TrainingStep
+from rlf.lineage.records import TRAIN, TrainingStep
 from rlf.reports.pages.chart import Chart, Line
 
 _PERCENTILES = (50, 95, 99)
@@ -86,9 +88,15 @@ def system_charts(steps: Sequence[TrainingStep]) -> list[Chart]:
 
 def latency_charts(reader: Reader, run_id: str) -> list[Chart]:
     """Percentiles over a step's trajectories, then over the calls of each tool; the most called ones."""
+    of, calls = tables.trajectories.c, tables.tool_calls.c
+    here = select(of.step).where(of.run_id == run_id, of.phase == TRAIN)
+    called = here.join(tables.tool_calls, calls.trajectory_ref == of.id).where(calls.cached.is_(False))
+    times = called.add_columns(calls.name, calls.queue_s + calls.run_s)  # the caller's wait in
     by_name: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for step, name, seconds in read_latencies(reader, run_id):
-        by_name[name][step].append(seconds)
+    with reader.store.read() as connection:
+        for query in (here.add_columns(literal(""), of.duration_s), times):
+            for step, name, seconds in connection.execute(query):
+                by_name[name][step].append(seconds)
     whole = by_name.pop("", {})
     tools = sorted(by_name, key=lambda name: (-sum(map(len, by_name[name].values())), name))[:_MAX_TOOLS]
     found = [_percentile_chart("a trajectory, seconds", whole)] if whole else []

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from rlf.apps.web.queries import TrajectoryOrder, find_neighbours, read_page
+from sqlalchemy import Select, select, tuple_
+
 from rlf.core.errors import RlfError
+from rlf.lineage import tables
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import (
     BRANCH_SECTION,
@@ -19,6 +22,7 @@ from rlf.lineage.records import (
     TrajectoryLine,
     TrajectorySummary,
 )
+from rlf.lineage.values import AnyRow, filter_conditions, find_row, read_asked, summary
 from rlf.reports.pages.chart import Chart, Line
 from rlf.reports.pages.render import Side, side
 from rlf.reports.statistics import wilson_interval
@@ -29,6 +33,17 @@ from rlf.types.trajectory import Trajectory
 _WINDOW = 16
 """Tokens before a piece that are decoded with it: more than one character ever takes."""
 _BROKEN = "\ufffd"
+
+
+class TrajectoryOrder(StrEnum):
+    """In which order trajectories are listed."""
+
+    PLACE = "place"
+    """By phase, step and position."""
+    WORST = "reward"
+    """By reward, the lowest first; those without one are left out."""
+    BEST = "advantage"
+    """By advantage, the highest first; those without one are left out."""
 
 
 def token_texts(openings: Openings, trajectory: Trajectory) -> list[str]:
@@ -217,7 +232,7 @@ def _find_neighbours(
 ) -> tuple[TrajectorySummary | None, TrajectorySummary | None]:
     """Those before and behind a trajectory in a list; None where it is the first, the last or not in it."""
     if not listed.text and not listed.flipped:
-        return find_neighbours(reader, run_id, listed.wanted, place)
+        return _query_neighbours(reader, run_id, listed.wanted, place)
     heads = [row.summary for row in _read_page(reader, run_id, listed, None, _MAX_WALKED)]
     at = next((number for number, head in enumerate(heads) if (head.phase, head.step, head.k) == place), None)
     if at is None:
@@ -318,3 +333,53 @@ def branch_charts(branches: Sequence[BranchLine]) -> list[Chart]:
     band = tuple((float(turn), *wilson_interval(round(share * num), num)) for turn, (share, num) in shares.items())
     line = Line("success", 0, tuple((float(turn), share) for turn, (share, _) in shares.items()), band)
     return [Chart("Chance of success, by turns that are kept", (line,), share=True)]
+
+
+def read_page(
+    reader: Reader,
+    run_id: str,
+    wanted: TrajectoryFilter,
+    order: TrajectoryOrder,
+    after: tuple[str, int, int] | None,
+    limit: int,
+) -> list[TrajectoryLine]:
+    """Trajectories from behind one on, with their questions; `limit` of the filter is not looked at.
+
+    Args:
+        after: phase, step and position of the one before the first that is wanted.
+    """
+    table = tables.trajectories
+    query = select(table).where(table.c.run_id == run_id, *filter_conditions(wanted))
+    with reader.store.read() as connection:
+        last = None if after is None else find_row(connection, run_id, after[2], after[1], after[0])
+        return read_asked(connection, connection.execute(_order_query(query, order, last).limit(limit)).all())
+
+
+def _order_query(query: Select[Any], order: TrajectoryOrder, last: AnyRow | None) -> Select[Any]:
+    """A query in an order, from behind a row on: by key, so that late pages cost what early ones do."""
+    columns = tables.trajectories.c
+    if order is TrajectoryOrder.PLACE:
+        key = (columns.phase, columns.step, columns.k)
+        behind = None if last is None else tuple_(*key) > tuple_(last.phase, last.step, last.k)
+        return (query if behind is None else query.where(behind)).order_by(*key)
+    by = columns[order.value]
+    query = query.where(by.is_not(None))
+    if last is not None:
+        value = getattr(last, order.value)
+        further = by > value if order is TrajectoryOrder.WORST else by < value
+        query = query.where(further | ((by == value) & (columns.id > last.id)))
+    return query.order_by(by if order is TrajectoryOrder.WORST else by.desc(), columns.id)
+
+
+def _query_neighbours(
+    reader: Reader, run_id: str, wanted: TrajectoryFilter, place: tuple[str, int, int]
+) -> tuple[TrajectorySummary | None, TrajectorySummary | None]:
+    """The trajectories before and behind a place among those that a filter wants."""
+    table = tables.trajectories
+    key, here = tuple_(table.c.phase, table.c.step, table.c.k), tuple_(*place)
+    query = select(table).where(table.c.run_id == run_id, *filter_conditions(wanted)).limit(1)
+    order = (table.c.phase, table.c.step, table.c.k)
+    with reader.store.read() as connection:
+        before = connection.execute(query.where(key < here).order_by(*(one.desc() for one in order))).first()
+        behind = connection.execute(query.where(key > here).order_by(*order)).first()
+    return (None if before is None else summary(before), None if behind is None else summary(behind))

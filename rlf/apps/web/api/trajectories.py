@@ -8,12 +8,12 @@ from fastapi import Body, Depends, Query
 
 from rlf.apps.web.labels import TrajectoryLabel, labels_by_id, write_label
 from rlf.apps.web.paid import PaidNotRight, find_paid
-from rlf.apps.web.queries import TrajectoryOrder
 from rlf.apps.web.site import Area, Site
 from rlf.apps.web.trajectories import (
     QuestionAnswers,
     TokenPage,
     TrajectoryList,
+    TrajectoryOrder,
     TrajectoryPage,
     TrajectoryView,
     page_trajectories,

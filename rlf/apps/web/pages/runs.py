@@ -16,7 +16,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from rlf.apps.web.pages.shared import lineage, page, site_of
 from rlf.apps.web.plan_values import parse_plans, plan_leaves, read_key, read_plans, varied_keys
-from rlf.apps.web.queries import TrajectoryOrder, read_page
 from rlf.apps.web.run_views import (
     DEAD,
     NAMED,
@@ -31,6 +30,7 @@ from rlf.apps.web.run_views import (
 )
 from rlf.apps.web.site import Site
 from rlf.apps.web.talk import talk_commands
+from rlf.apps.web.trajectories import TrajectoryOrder, read_page
 from rlf.core.errors import RlfError
 from rlf.lineage.graph import whence
 from rlf.lineage.reader import Reader

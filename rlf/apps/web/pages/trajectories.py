@@ -16,11 +16,11 @@ from rlf.apps.web.api.trajectories import read_filter
 from rlf.apps.web.labels import labels_by_id
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
 from rlf.apps.web.paid import find_paid
-from rlf.apps.web.queries import TrajectoryOrder
 from rlf.apps.web.trajectories import (
     QuestionAnswers,
     Token,
     TrajectoryList,
+    TrajectoryOrder,
     branch_charts,
     find_branches,
     page_trajectories,
