@@ -69,6 +69,7 @@ class _CountingGenerator(CodeGenerator):
 def _counting(node: N, num_turns: int) -> N:
     count = nodes.Call(nodes.EnvironmentAttribute("count_turns"), [nodes.Const(num_turns)], [], None, None)
     step = nodes.ExprStmt(count).set_lineno(node.lineno)
+    assert node.environment is not None, "a parsed node has one"
     node.body.insert(0, step.set_environment(node.environment))
     return node
 
@@ -83,7 +84,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.filters.update({name: _bounded_filter(name, self.filters[name]) for name in _SIZED_FILTERS})
-        self.concat = _join_bounded  # type: ignore[assignment]  # of what `set` and macros write
+        self.concat = _join_bounded  # type: ignore[method-assign]  # of what `set` and macros write
 
     def count_turns(self, context: _CountingContext, num_turns: int) -> None:
         """Counts a turn of a loop, or a call. Raises TemplateError beyond the bound."""
