@@ -152,3 +152,20 @@ def test_a_tool_that_changes_a_world_is_called_while_the_others_are_played_back(
 
     assert asyncio.run(story()) == ["a", "x: 1"]
     assert toolbox.CALLS == ["x"]
+
+
+def test_calls_of_reward_terms_have_a_recording_of_their_own_once_there_are_any(declare: Any, tmp_path: Path) -> None:
+    file = tmp_path / "reward_calls.jsonl"
+
+    async def story(*queries: str) -> None:
+        async with Executor([declare("echo")], record_rewards=file, redact=lambda text: text.replace("x", "y")) as one:
+            await ask(one, "echo", query="of the policy")
+            for query in queries:
+                await one.for_rewards.invoke(ToolCall("echo", {"query": query}), trajectory_id="t")
+
+    asyncio.run(story())
+    assert not file.exists()
+    asyncio.run(story("a", "bx"))
+    tape = read_tape(file)
+    texts = [tape.answer(AnsweredCall("t", "echo", f'{{"query":"{query}"}}')).text for query in ("a", "by")]
+    assert texts == ["a", "by"], "what a caller strikes out of texts is in no recording"
