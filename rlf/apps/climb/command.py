@@ -65,13 +65,12 @@ def climb_command(
 def _show(done: Climb, runs_folder: Path) -> str:
     lines = [f"{'rung':<16}{'success':>8}  {'95 %':<16}{'rollouts':>9}{'tokens':>11}{'time':>9}  run"]
     lines += map(_row, done.rungs)
-    last = next(rung for rung in reversed(done.rungs) if rung.run_id is not None)
-    if done.reached is None:
-        lines.append(f"no rung reaches {done.target:.0%}")
-    else:
-        lines.append(f"reached {done.target:.0%} by: {done.reached}")
-    if last.model is not None:
-        lines.append(f"  the model is {last.model}")
+    tried = [rung for rung in reversed(done.rungs) if rung.run_id is not None]
+    best = tried[0] if done.reached else max(tried, key=lambda rung: rung.success or 0.0)  # of equal ones the last
+    by = f"reached {done.target:.0%} by" if done.reached else f"no rung reaches {done.target:.0%}; the best is"
+    lines.append(f"{by}: {best.name}")
+    if best.model is not None:
+        lines.append(f"  the model is {best.model}")
     trained = [rung.run_id for rung in done.rungs if rung.run_id is not None and rung.model is not None]
     if len(trained) > 1:
         lines.append(f"  rlf runs compare {' '.join(trained)}{runs_option(runs_folder)}")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlf.apps.climb.climb import ClimbOptions, _Ladder, climb
-from rlf.apps.climb.command import climb_command
+from rlf.apps.climb.climb import Climb, ClimbOptions, Rung, _Ladder, climb
+from rlf.apps.climb.command import _show, climb_command
 from rlf.apps.openrlhf import OpenRlhf
 from rlf.apps.openrlhf.job import Job
 from rlf.apps.prompt import search as searching
@@ -167,6 +167,13 @@ def test_a_spec_that_is_measured_by_nothing_is_refused(tmp_path):
     with pytest.raises(RlfError, match=r"has no `data\.eval`"):
         climb([tmp_path / "blind.yaml"], [], NEVER, runs_folder=tmp_path / "runs", command=[], notify=print)
     assert not (tmp_path / "runs").exists()
+
+
+def test_where_no_rung_is_enough_the_best_one_is_shown(tmp_path):
+    names = ("demonstrations", 0.9, "demonstrated"), ("rewards", 0.8, "rewarded")
+    rungs = [Rung(name, name, success, 0.7, 0.95, 0.1, 0.5, 8, 80, 1.0, model, "") for name, success, model in names]
+    shown = _show(Climb("search", 0.9, None, tuple(rungs)), tmp_path)
+    assert "no rung reaches 90%; the best is: demonstrations" in shown and "the model is demonstrated" in shown
 
 
 def test_a_target_that_so_few_questions_cannot_show_is_warned_of(tmp_path):
