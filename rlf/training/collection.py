@@ -20,7 +20,7 @@ from types import MappingProxyType
 from rlf.core.identity import derive_seed
 from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Rollout
-from rlf.spec.models import Late, RolloutSpec, TrainSpec
+from rlf.spec.models import Late, RolloutSpec, TaskSampler, TrainSpec
 from rlf.training.counting import (
     branch_rollouts,
     counts,
@@ -34,7 +34,7 @@ from rlf.training.counting import (
 )
 from rlf.training.harness import Demonstrations, Harness
 from rlf.training.outages import Outages
-from rlf.training.samplers import Drawn, State, open_sampler
+from rlf.training.samplers import Drawn, Passes, Sampler, State
 from rlf.types.events import EventSink, Interrupted
 from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored
@@ -215,6 +215,15 @@ class StepCollection:
         rewards = list((self.greedy_by_task or {}).values())
         metrics = {"groups/without_greedy": float(len(self.greedy) - len(rewards))}
         return metrics | ({"reward/greedy/mean": fmean(rewards)} if rewards else {})
+
+
+def open_sampler(kind: TaskSampler, tasks: Sequence[Task], seed: int, num_generations: int) -> Sampler:
+    """The sampler of a run, whose groups have so many rollouts."""
+    if kind is not TaskSampler.POOLS:
+        return Passes(tasks, seed)
+    from rlf.training.pools import Pools
+
+    return Pools(tasks, seed, num_generations)
 
 
 class Collector:

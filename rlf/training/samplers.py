@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from rlf.spec.models import TaskSampler
 from rlf.training.counting import draw_tasks
 from rlf.types.score import Scored
 from rlf.types.task import Task
@@ -32,15 +31,6 @@ class Sampler(Protocol):
 
     def metrics(self, state: State, scored: Sequence[Scored]) -> dict[str, float]:
         """Of the groups of a step, where they come from."""
-
-
-def open_sampler(kind: TaskSampler, tasks: Sequence[Task], seed: int, num_generations: int) -> Sampler:
-    """The sampler of a run, whose groups have so many rollouts."""
-    if kind is not TaskSampler.POOLS:
-        return Passes(tasks, seed)
-    from rlf.training.pools import Pools
-
-    return Pools(tasks, seed, num_generations)
 
 
 class Passes:

@@ -74,9 +74,8 @@ def test_a_name_of_the_environment_is_the_servers_own(monkeypatch):
 def _applications():
     corpus = SimpleNamespace(num_passages=1, search=lambda query, topk: [])
     yield "search", search_app(corpus, ThreadPoolExecutor(1), "127.0.0.1"), "/retrieve", {"queries": ["q"]}
-    server = ModelServer(
-        SimpleNamespace(num_slots=1), load_tokenizer(str(CHECKPOINT)), ServeSettings(name="judge")
-    ).app()
+    host = SimpleNamespace(num_slots=1, end_tokens=lambda tokenizer: ())
+    server = ModelServer(host, load_tokenizer(str(CHECKPOINT)), ServeSettings(name="judge")).app()
     yield "judge", server, "/v1/chat/completions", {"model": "another", "messages": []}
     yield "ingest", Receiver(SimpleNamespace(run_id="r"), "word").app("127.0.0.1"), "/r/0/a.spool", {}
 

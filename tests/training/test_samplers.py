@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rlf.spec.models import TaskSampler
+from rlf.training.collection import open_sampler
 from rlf.training.counting import draw_tasks
-from rlf.training.samplers import open_sampler
 from rlf.types import Task
 
 from .trajectories import scored
