@@ -220,7 +220,8 @@ class _Ladder:
     def _demonstrations(self) -> Rung:
         shown, steps = self._declared()
         changes = ["train.algorithm=supervised", f"data.demonstrations={json.dumps(shown)}", f"train.steps={steps}"]
-        return self._train("demonstrations", changes)
+        own = [] if self._has_demonstrations() else ["train.lr_schedule=constant"]  # for which the passes are enough
+        return self._train("demonstrations", [*changes, *own])
 
     def _declared(self) -> tuple[dict[str, Any], int]:
         """The settings of demonstrations, and how many steps they take: the spec's, or the solutions of its tasks."""

@@ -143,10 +143,14 @@ def test_demonstrations_that_ship_with_rlf_are_imitated_as_the_spec_says(tmp_pat
     assert (shown["path"], shown["steps"], steps) == ("builtin:shop/demonstrations", None, 100)
 
 
-def test_solutions_of_tasks_are_imitated_at_five_times_the_rate_for_rewards(tmp_path):
+def test_solutions_of_tasks_are_imitated_at_five_times_the_rate_for_rewards(tmp_path, monkeypatch):
     changes = ["data.demonstrations=null", "data.train.limit=8", "train.learning_rate=0.001"]
-    shown, steps = _Ladder([ROOT / "specs" / "cold_start.yaml"], changes, NEVER, tmp_path, [], print)._declared()
+    ladder, trained = _Ladder([ROOT / "specs" / "cold_start.yaml"], changes, NEVER, tmp_path, [], print), []
+    shown, steps = ladder._declared()
     assert (shown["learning_rate"], steps) == (0.005, 20)
+    monkeypatch.setattr(ladder, "_train", lambda name, changes: trained.extend(changes))
+    ladder._demonstrations()
+    assert "train.lr_schedule=constant" in trained  # the rate of the spec falls
     assert len(Path(shown["path"]).read_text().splitlines()) == 8
 
 
