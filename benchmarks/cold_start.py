@@ -1,7 +1,7 @@
 """From a base that never writes a call to one that serves: `python benchmarks/cold_start.py [--seeds 3] [--runs DIR]`.
 
 Three arms of `specs/cold_start.yaml`, seed by seed: demonstrations and then reinforcement learning, demonstrations
-alone, reinforcement learning alone. Prints held-out success, sampled, before and after, and each arm's CPU time.
+alone, reinforcement learning alone. Prints held-out success, greedy and sampled, and each arm's CPU time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run_arm(arm: str, seed: int, folder: Path) -> str:
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     with open_reader(folder) as reader:
         found = reader.evaluations(reader.get_run("latest").record.id)
-    success = ", ".join(f"{100 * one.metrics['success']:.1f} % after {one.step}" for one in found)
+    success = ", ".join(f"{one.mode} {100 * one.metrics['success']:.1f} % after {one.step}" for one in found)
     return f"{arm:30} seed {seed}: {success}; {cpu_s:.0f} s of CPU"
 
 

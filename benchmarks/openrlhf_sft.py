@@ -55,7 +55,7 @@ def run_job(folder: Path, *changes: str) -> Run:
 def main() -> None:
     """Imitates, and on request continues by rewards."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--steps", type=int, default=60, help="That imitate.")
+    parser.add_argument("--steps", type=int, default=100, help="That imitate.")
     parser.add_argument("--rewards", type=int, default=0, metavar="STEPS")
     parser.add_argument("--folder", type=Path, default=Path("build/openrlhf_sft"))
     asked = parser.parse_args()
