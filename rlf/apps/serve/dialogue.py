@@ -184,9 +184,8 @@ class Dialogue:
             return None
         key, words = _history_keys(messages[: last_turn + 1], tools)
         sampled = self.memory.get(key)
-        if (
-            sampled is None and self.known is not None
-        ):  # ids tell apart what was sampled several times; a client may rename them
+        # Ids tell apart what was sampled several times; a client may rename them.
+        if sampled is None and self.known is not None:
             sampled = self.memory.get(words)
         after = messages[last_turn + 1 :]
         if sampled is None or not after:
