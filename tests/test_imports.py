@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -170,3 +171,14 @@ def test_no_files_import_each_other_in_a_circle() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as fault:
         pytest.fail(" <- ".join(fault.args[1]))
+
+
+def test_hardly_a_public_name_stands_in_two_files() -> None:
+    found = Counter[str]()
+    for path in (_ROOT / "rlf").rglob("*.py"):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        found.update(
+            {one.name for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
+        )
+    twice = sorted(name for name, num in found.items() if num > 1 and not name.startswith("_"))
+    assert len(twice) <= 15, twice

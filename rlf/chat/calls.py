@@ -32,7 +32,7 @@ class CallFault:
         return replace(self, message=self.message.replace(f"Write {FORM}.", form))
 
 
-def read_json(text: str, start: int) -> tuple[Any, int] | CallFault:
+def json_at(text: str, start: int) -> tuple[Any, int] | CallFault:
     """The JSON value at `start` and where it ends, or a BAD_JSON fault. Never raises."""
     try:
         return decode_json(text, start)

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlf.chat.calls import CallFault, read_json
+from rlf.chat.calls import CallFault, json_at
 from rlf.chat.format import FORMATS, ChatFormat
 from rlf.chat.marks import ParsedTurn
 from rlf.core import RlfError
@@ -139,7 +139,7 @@ def _list_fixes(raw: str) -> Iterator[_Fix]:
     if strict is None:
         return
     written, kinds = strict
-    read = read_json(written, 0)
+    read = json_at(written, 0)
     if isinstance(read, CallFault) or read[1] != len(written):
         return
     value = read[0]
@@ -168,7 +168,7 @@ def _list_bodies(value: Any, written: str) -> Iterator[_Fix]:
     if "parameters" in value:
         kinds.add(RepairKind.PARAMETERS)
     if isinstance(arguments, str):
-        read = read_json(arguments.strip(), 0)
+        read = json_at(arguments.strip(), 0)
         if isinstance(read, CallFault) or not isinstance(read[0], dict) or read[1] != len(arguments.strip()):
             return
         arguments = read[0]

@@ -155,6 +155,6 @@ def load_part(home: str, needed_by: object) -> Any:
 
 def suggest_sweep(error: SpecError, overrides: Sequence[str]) -> SpecError:
     """The same faults, with `-m` named where a value has commas, as a sweep's has; as they are where no app sweeps."""
-    home = "apps.sweep.axes:suggest_sweep"
+    home = "apps.sweep.axes:name_axes"
     found: SpecError = load_function(home)(error, overrides) if is_present(home) else error
     return found

@@ -75,7 +75,7 @@ def read_jsonl(path: Path, shown: str) -> Iterator[Row]:
                 yield Row(place, _require_object(value, place, "the line"))
 
 
-def read_json(path: Path, shown: str) -> Iterator[Row]:
+def read_list(path: Path, shown: str) -> Iterator[Row]:
     """A list of objects."""
     rows, repeated = _parse_json(path.read_bytes(), Place(shown))
     if repeated:

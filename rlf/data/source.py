@@ -16,7 +16,7 @@ from rlf.core.files import DATA_SUFFIXES, MIXTURE_SUFFIX
 from rlf.core.kinds import StrictModel
 from rlf.core.yaml_text import load_document
 from rlf.data.columns import cell
-from rlf.data.files import Row, fail, find_form, read_csv, read_json, read_jsonl, read_values, shown_name
+from rlf.data.files import Row, fail, find_form, read_csv, read_jsonl, read_list, read_values, shown_name
 
 # Several datasets as one, by weights: a `.mix.yaml` file that lists them.
 #
@@ -159,5 +159,5 @@ def _read_parquet(path: Path, shown: str) -> Iterator[Row]:
     return read_parquet(path, shown)
 
 
-READERS: dict[str, Reader] = dict(zip(DATA_SUFFIXES, (read_jsonl, read_json, read_csv, _read_parquet), strict=True))
+READERS: dict[str, Reader] = dict(zip(DATA_SUFFIXES, (read_jsonl, read_list, read_csv, _read_parquet), strict=True))
 """By the file's suffix."""

@@ -67,7 +67,7 @@ def _escape_token(token: re.Match[str]) -> str:
     return re.sub(r"(?<!\\)((?:\\\\)*)([\r\n])", lambda at: at[1] + _ESCAPES[at[2]], found)
 
 
-def read_calls(text: str) -> list[ToolCall | CallFault] | CallFault:
+def read_call_list(text: str) -> list[ToolCall | CallFault] | CallFault:
     """The calls of a list, each read or refused, or why the text is no list of calls. Never raises."""
     tree = _parse(text)
     if isinstance(tree, CallFault):

@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rlf.chat.calls import CallFault, read_json, write_json
+from rlf.chat.calls import CallFault, json_at, write_json
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, bracket_pattern, messages
@@ -155,7 +155,7 @@ class _Scan(Scan):
         head = self.head.match(self.text, body)
         if head is None:
             return self._record_broken(start, body, _NO_HEAD)
-        read = read_json(self.text, head.end())
+        read = json_at(self.text, head.end())
         if isinstance(read, CallFault):
             end = self.balanced_end(head.end(), _BRACKET, self.closing) or head.end()
             return self._record_broken(start, end, read.asking_for(_WRITE))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlf.apps.families.call_invoke import InvokeForms, InvokeScan, write_invoke
-from rlf.chat.calls import CallFault, read_json, write_json
+from rlf.chat.calls import CallFault, json_at, write_json
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
 from rlf.types import FailureClass, ToolCall
@@ -37,7 +37,7 @@ class _Scan(InvokeScan):
             return _NEITHER
         if kind == "true":
             return text
-        read = read_json(text.strip(), 0)
+        read = json_at(text.strip(), 0)
         return _NO_JSON if isinstance(read, CallFault) or read[1] != len(text.strip()) else read[0]
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.calls import CallFault, read_json, write_json
+from rlf.chat.calls import CallFault, json_at, write_json
 from rlf.chat.encoding import encode_template
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks, ParsedTurn
@@ -182,7 +182,7 @@ class _Scan(Scan):
         """Reads the message of a call; returns the position after it."""
         named = _RECIPIENT.fullmatch(recipient)
         name = named[1] if named else ""
-        read = read_json(self.text, body)
+        read = json_at(self.text, body)
         fault = FailureClass.BAD_JSON
         if isinstance(read, CallFault):
             end = self.balanced_end(body, _BRACKETS, _CALL_CLOSING) or body

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.calls import FORM, CallFault, as_call, read_json, write_json
+from rlf.chat.calls import FORM, CallFault, as_call, json_at, write_json
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, messages
@@ -41,7 +41,7 @@ class _Scan(Scan):
         start, body = tag.start(), tag.end()
         if not self.text.startswith("[", body):
             return self.fail_up_to(_MARK, _NO_LIST, start, body)
-        read = read_json(self.text, body)
+        read = json_at(self.text, body)
         if isinstance(read, CallFault):
             return self.fail_up_to(_MARK, read.asking_for(_WRITE), start, body)
         values, end = read

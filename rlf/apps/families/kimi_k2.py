@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.calls import CallFault, read_json, write_json
+from rlf.chat.calls import CallFault, json_at, write_json
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, bracket_pattern, messages
@@ -103,7 +103,7 @@ class _Scan(Scan):
             return self._record_broken(
                 FailureClass.MISSING_NAME if nameless else FailureClass.BAD_CALL, start, position
             )
-        value = read_json(text, written.end())
+        value = json_at(text, written.end())
         if isinstance(value, CallFault):
             end = self.balanced_end(written.end(), _BRACKETS, _CALL_CLOSING) or written.end()
             return self._record_broken(

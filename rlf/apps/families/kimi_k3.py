@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlf.apps.families.call_invoke import InvokeForms, InvokeScan, InvokeTag
-from rlf.chat.calls import CallFault, read_json, write_json
+from rlf.chat.calls import CallFault, json_at, write_json
 from rlf.chat.encoding import encode_template
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
@@ -83,7 +83,7 @@ class _Scan(InvokeScan):
             return text
         if kind not in _TYPES:
             return _NO_TYPE
-        read = read_json(text.strip(), 0)
+        read = json_at(text.strip(), 0)
         return _NO_JSON if isinstance(read, CallFault) or read[1] != len(text.strip()) else read[0]
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rlf.chat.calls import FORM, CallFault, read_json, write_json
+from rlf.chat.calls import FORM, CallFault, json_at, write_json
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, balanced_end, bracket_pattern, messages
@@ -88,7 +88,7 @@ class _Scan(Scan):
         """Reads the object or list at `body`; `is_call` means that it cannot be part of an answer."""
         read: tuple[Any, int] | CallFault | None = None
         if self.num_broken <= _MAX_BROKEN:
-            read = read_json(self.text, body)
+            read = json_at(self.text, body)
         if read is None or isinstance(read, CallFault):
             return self._record_broken(start, body, read, is_call=is_call)
         value, end = read
@@ -137,7 +137,7 @@ class _Scan(Scan):
             self.found.append((start, ToolCall(head[1], arguments)))
             return position + 1
         while keyword := _KEYWORD.match(self.text, position):
-            read = read_json(self.text, keyword.end())
+            read = json_at(self.text, keyword.end())
             after = None if isinstance(read, CallFault) else _NEXT_KEYWORD.match(self.text, read[1])
             if isinstance(read, CallFault) or after is None or keyword[1] in arguments:
                 break

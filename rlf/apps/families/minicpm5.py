@@ -19,7 +19,7 @@ from typing import Any
 from xml.sax.saxutils import unescape
 
 from rlf.apps.families.call_invoke import InvokeForms, InvokeScan, InvokeTag
-from rlf.apps.families.call_python import read_calls
+from rlf.apps.families.call_python import read_call_list
 from rlf.chat.calls import CallFault, write_json
 from rlf.chat.examples import read_printed, read_value, write_value
 from rlf.chat.format import ChatFormat
@@ -71,7 +71,7 @@ class _Scan(InvokeScan):
         value = read_printed(text, readings, key)
         if not isinstance(value, CallFault):
             return value
-        printed = read_calls(f"[f(value={text})]")
+        printed = read_call_list(f"[f(value={text})]")
         call = printed[0] if isinstance(printed, list) and len(printed) == 1 else None
         if not isinstance(call, ToolCall) or list(call.arguments) != ["value"]:
             return value

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.chat.calls import FORM, CallFault, as_call, read_json, write_json
+from rlf.chat.calls import FORM, CallFault, as_call, json_at, write_json
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, bracket_pattern, messages
@@ -68,7 +68,7 @@ class _Scan(Scan):
 
     def _read_list(self, start: int, body: int) -> int:
         """Reads a JSON list of calls."""
-        read = read_json(self.text, body)
+        read = json_at(self.text, body)
         if isinstance(read, CallFault):
             return self._record_broken(start, body, read)
         value, end = read
@@ -86,7 +86,7 @@ class _Scan(Scan):
         head = _NAMED.match(self.text, body)
         if head is None or head.end() == body:
             return self.fail_up_to(_NEXT_MARK, _NO_CALL, start, body)
-        read = read_json(self.text, head.end())
+        read = json_at(self.text, head.end())
         if isinstance(read, CallFault):
             return self._record_broken(start, head.end(), read)
         value, end = read

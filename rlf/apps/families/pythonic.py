@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlf.apps.families.call_python import FORM, escape_breaks, list_end, read_calls, write_list
+from rlf.apps.families.call_python import FORM, escape_breaks, list_end, read_call_list, write_list
 from rlf.chat.calls import CallFault
 from rlf.chat.format import ChatFormat, template_of
 from rlf.chat.marks import Marks
@@ -73,7 +73,7 @@ class _Scan(Scan):
         return after + len(closing)
 
     def _read_list(self, start: int, body: int, end: int) -> None:
-        calls = read_calls(escape_breaks(self.text[body:end]))
+        calls = read_call_list(escape_breaks(self.text[body:end]))
         for call in [calls] if isinstance(calls, CallFault) else calls:
             self.take(call, start, end)
 

@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 
 from rlf.apps.families.plain import PlainFormat, neutral
-from rlf.chat.calls import CallFault, read_json, write_json
+from rlf.chat.calls import CallFault, json_at, write_json
 from rlf.chat.examples import readings_of
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
@@ -134,7 +134,7 @@ class _Scan(Scan):
         named = _NAME.match(text, body)
         if named is None:
             return self._record_broken(FailureClass.BAD_CALL, start, body)
-        read = read_json(text, named.end())
+        read = json_at(text, named.end())
         if isinstance(read, CallFault):
             return self._bare_text(start, named, read)
         arguments, end = read

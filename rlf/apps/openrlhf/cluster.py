@@ -167,7 +167,7 @@ def collect_nodes() -> None:
     ray.init()
     found: list[object] = []
     plan_text = Path("plan.json").read_text()
-    task = ray.remote(settle)
+    task = ray.remote(send_remaining)
     for node in ray.nodes():
         if node["Alive"]:
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -176,7 +176,7 @@ def collect_nodes() -> None:
     sys.stdout.write(f"{_ANSWER}{json.dumps(found)}\n")
 
 
-def settle(plan_text: str) -> list[tuple[int, str, str]]:
+def send_remaining(plan_text: str) -> list[tuple[int, str, str]]:
     """Sends this node's remaining records; returns its checkpoints: step, path and hash."""
     ingest = openrlhf_settings(plan_from_json(plan_text).spec).ingest
     here = Job(Path.cwd(), Path.cwd())

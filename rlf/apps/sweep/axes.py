@@ -87,7 +87,7 @@ def _gather_faults(faulty: Sequence[tuple[Overrides, tuple[Fault, ...]]], num_me
     return [*common, *own]
 
 
-def suggest_sweep(error: SpecError, overrides: Sequence[str]) -> SpecError:
+def name_axes(error: SpecError, overrides: Sequence[str]) -> SpecError:
     """The same faults, with `-m` named where an override was given values with commas, as a sweep is."""
     swept = {text.partition("=")[0]: text for text in overrides if len(alternatives(text)) > 1}
     return SpecError(

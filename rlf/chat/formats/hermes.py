@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from rlf.chat.calls import FORM, CallFault, as_call, read_json, write_json
+from rlf.chat.calls import FORM, CallFault, as_call, json_at, write_json
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import Marks
 from rlf.chat.scan import Grammar, Scan, bracket_pattern, messages
@@ -49,7 +49,7 @@ class _Scan(Scan):
 
     def _read_block(self, start: int, body: int) -> int:
         """Reads one `<tool_call>` block whose text begins at `body`; returns the position after it."""
-        read = read_json(self.text, body)
+        read = json_at(self.text, body)
         if isinstance(read, CallFault):
             return self.fail_block(start, self.balanced_end(body, _BRACKETS, _CLOSING) or body, read, _CLOSE)
         value, end = read

@@ -461,8 +461,8 @@ def _describe(fault: BaseException) -> str:
 def main() -> None:
     """Describes the taskset, or serves worlds of it. What it prints while it is described goes to stderr."""
     if sys.argv[1] != "describe":
-        wire = load_part("sandbox/guest/wire.py")
-        load_part("processes/forking.py").serve_forks(lambda start: load_for_forks(start, wire))
+        wire = load_by_file("sandbox/guest/wire.py")
+        load_by_file("processes/forking.py").serve_forks(lambda start: load_for_forks(start, wire))
         return
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -475,7 +475,7 @@ def main() -> None:
     out.flush()
 
 
-def load_part(name: str) -> Any:
+def load_by_file(name: str) -> Any:
     """A module of rlf, by its file."""
     place = Path(__file__).parents[3] / name
     spec = importlib.util.spec_from_file_location(f"rlf_{place.stem}", place)
