@@ -152,7 +152,8 @@ _BY_FILE = {
         "code_fence deepseek deepseek_fenced deepseek_v32 glm4 gpt_oss granite kimi_k2 kimi_k3 llama3 minicpm5 "
         "minimax_m2 mistral olmo3 pythonic qwen3_coder react search_r1"
     ),
-    ("rlf.environments.kinds", "peers"): "ftrl openenv rl_factory text verifiers",
+    ("rlf.environments.kinds", "peers"): "ftrl rl_factory text verifiers",
+    ("rlf.environments.kinds", "servers"): "openenv",
     ("rlf.rewards.rules", "rules"): (
         "choice collection efficiency expression json_schema language length math no_repeat overlong regex "
         "token_f1 useful_observation"
@@ -164,7 +165,7 @@ _OF_APPS = {
     (package, name): f"rlf.apps.{app}.{name}" for (package, app), names in _BY_FILE.items() for name in names.split()
 } | {
     ("rlf.engines", "openrlhf"): "rlf.apps.openrlhf:OpenRlhf",
-    ("rlf.environments.kinds", "mcp"): "rlf.apps.peers.mcp_world:McpEnv",
+    ("rlf.environments.kinds", "mcp"): "rlf.apps.servers.world:McpEnv",
     ("rlf.environments.kinds", "model"): "rlf.apps.models.user:ModelEnv",
     ("rlf.environments.kinds", "rows"): "rlf.apps.bench.rows:RowsEnv",
     ("rlf.environments.kinds", "several"): "rlf.apps.worlds.several:SeveralEnv",
@@ -175,6 +176,8 @@ _OF_APPS = {
     ("rlf.rewards.rules", "rl_factory_search"): "rlf.apps.peers.rl_factory_search:RlFactorySearch",
     ("rlf.rewards.rules", "search_r1"): "rlf.apps.peers.search_r1:SearchR1",
     ("rlf.tools.kinds", "agent"): "rlf.apps.models.agent:AgentTool",
+    ("rlf.tools.kinds", "http"): "rlf.apps.http.tool:HttpTool",
+    ("rlf.tools.kinds", "mcp"): "rlf.apps.servers.tool:McpTool",
     ("rlf.tools.kinds", "model"): "rlf.apps.models.tool:ModelTool",
     ("rlf.tools.kinds", "source"): "rlf.apps.build.source:SourceTool",
     ("rlf.tools.kinds", "sql"): "rlf.apps.sql.tool:SqlTool",

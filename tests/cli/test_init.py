@@ -15,10 +15,10 @@ import yaml
 from typer.testing import Result
 
 from rlf.apps.init.projects import templates
+from rlf.apps.servers import stdio
 from rlf.cli.commands import HOMES
 from rlf.spec import schema
 from rlf.spec.schema import schema_text
-from rlf.tools.mcp import stdio
 from tests.warm import MCP, warm_python
 
 from ..metrics import find_metric

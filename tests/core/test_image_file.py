@@ -7,10 +7,10 @@ import base64
 import mcp_types as mcp
 import pytest
 
+from rlf.apps.servers.runtime import output_of_call
 from rlf.core.images import decode_base64, read_image_file
 from rlf.endpoints.openai import read_images
 from rlf.endpoints.spec import Usage
-from rlf.tools.mcp.runtime import output_of_call
 from rlf.tools.results import ToolFailure
 from rlf.types import Image, Outcome
 

@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from rlf.apps.imports.worlds import import_world
-from rlf.apps.peers.goals import equal_but_drawn
+from rlf.apps.servers.goals import equal_but_drawn
 from rlf.core import RlfError
 from rlf.environments import EnvSpec
 from rlf.environments.playing import follow, open_bench

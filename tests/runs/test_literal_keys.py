@@ -10,9 +10,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from rlf.apps.http.tool import HttpTool
 from rlf.cli.main import app
 from rlf.core.redact import REDACTED, Redactor, is_secret_name
-from rlf.tools.kinds.http import HttpTool
 
 KEY = "sk-written-out-0815"
 

@@ -88,13 +88,13 @@ def test_the_plans_hash_follows_what_the_server_says_and_not_where_it_starts(loa
     assert compile_plan(load(item)).plan_hash == compile_plan(load({"mcp": moved})).plan_hash
 
 
-@pytest.mark.parametrize("kind", ["", "import rlf.tools.kinds.mcp"])
+@pytest.mark.parametrize("kind", ["", "import rlf.apps.servers.tool"])
 def test_a_spec_without_a_server_loads_no_sdk_nor_does_the_kind(project, kind):
     run = project()
     code = f"import sys\n{kind}\nfrom rlf.runs.plans import check_spec\ncheck_spec(['{run}'], [])\nprint(*sys.modules)"
     code = code.replace(f"['{run}']", f"[__import__('pathlib').Path('{run}')]")
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "rlf.spec.validate" in loaded and ("rlf.tools.kinds.mcp" in loaded) == bool(kind)
+    assert "rlf.spec.validate" in loaded and ("rlf.apps.servers.tool" in loaded) == bool(kind)
     assert not {"mcp", "mcp_types", "anyio", "httpx2"} & set(loaded)
 
 

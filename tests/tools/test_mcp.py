@@ -22,11 +22,11 @@ from typing import Any
 
 import pytest
 
+from rlf.apps.servers import messages, stdio
+from rlf.apps.servers.messages import Pulse
 from rlf.core import RlfError
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.mcp import messages, stdio
 from rlf.tools.mcp.listing import listing_of
-from rlf.tools.mcp.messages import Pulse
 from rlf.tools.mcp.server import McpServer
 from rlf.types import Outcome, ToolCall, ToolResult
 from tests.warm import MCP, warm_python
@@ -169,7 +169,7 @@ def wait_until_it_listens(port: int) -> None:
 def test_a_server_answers_over_every_transport_and_its_session_is_logged(
     transport: str, kit: dict[str, Any], served: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "rlf.tools.mcp.connection")
+    caplog.set_level(logging.INFO, "rlf.apps.servers.connection")
     server = kit if transport == "stdio" else served(transport)
 
     async def story(executor: Executor) -> None:
@@ -285,7 +285,7 @@ def test_fifty_slow_starts_leave_no_process(no_server_is_left: str) -> None:
     )
 
     async def main() -> None:
-        from rlf.tools.mcp.connection import use_pool
+        from rlf.apps.servers.connection import use_pool
         from rlf.tools.results import ToolFailure
 
         with pytest.raises(ToolFailure, match=r"gave no list of tools within 0\.3 s"):
@@ -505,7 +505,7 @@ def test_no_process_is_left_after_an_exception_or_ctrl_c(rough: Any, no_server_i
 
 
 def test_the_sdk_loads_only_with_a_session() -> None:
-    code = "import sys, rlf.tools.kinds.mcp, rlf.tools.mcp.listing; print(*sys.modules)"
+    code = "import sys, rlf.apps.servers.tool, rlf.tools.mcp.listing; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"mcp", "mcp_types", "httpx2", "anyio", "starlette"} & set(loaded)
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from rlf.apps.servers.connection import Connection
 from rlf.tools.execution.executor import Executor
-from rlf.tools.mcp.connection import Connection
 from rlf.tools.mcp.server import McpServer
 from rlf.types import Outcome
 from tests.endpoints.servers import serving

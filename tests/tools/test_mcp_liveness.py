@@ -54,7 +54,7 @@ for line in sys.stdin.buffer.raw:  # not more than a line at once
 def breaking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Declares a server that breaks down once, at a call that says `break`."""
     (tmp_path / "server.py").write_text(SERVER)
-    monkeypatch.setattr("rlf.tools.mcp.connection.HUNG_S", 4)
+    monkeypatch.setattr("rlf.apps.servers.connection.HUNG_S", 4)
 
     def build(mode: str) -> Any:
         server = {"command": sys.executable, "args": ["-S", str(tmp_path / "server.py"), mode, str(tmp_path)]}

@@ -10,8 +10,8 @@ from time import monotonic
 import pytest
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
+from rlf.apps.servers.messages import OpenRequests
 from rlf.tools.execution.executor import Executor
-from rlf.tools.mcp.messages import OpenRequests
 from rlf.types import Outcome, ToolResult
 from tests.tools.test_mcp import declare, during, invoke, timed
 
@@ -137,7 +137,7 @@ def test_an_answer_that_the_arguments_are_wrong_is_the_models_to_read(tmp_path: 
 
 
 def test_an_answer_of_more_objects_than_are_read_ends_its_call_unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlf.tools.mcp.messages._parse_messages", None)  # in which no deadline would fire
+    monkeypatch.setattr("rlf.apps.servers.messages._parse_messages", None)  # in which no deadline would fire
     for objects in (b'{"a":1}', b'{ \n"a":1}'):
         waiting = OpenRequests(lambda: None)
         waiting.note_sent(JSONRPCRequest(jsonrpc="2.0", id=7, method="tools/call"))

@@ -125,6 +125,8 @@ def test_rewards_worlds_and_processes_have_no_other_time_limit():
     allowed = {"panel.py", "openenv.py"}  # the start of a server, and the end of a world, which are no answers
     apps = ("apps/judges", "apps/models", "apps/peers", "apps/sql", "apps/verify")
     folders = ("rewards", "sandbox", "processes", "environments", *apps)
-    files = [path for folder in folders for path in (Path(rlf.__file__).parent / folder).rglob("*.py")]
+    package = Path(rlf.__file__).parent
+    files = [path for folder in folders for path in (package / folder).rglob("*.py")]
+    files += [package / "apps/servers" / name for name in ("openenv.py", "world.py")]
     found = {path.name for path in files if "asyncio.timeout(" in path.read_text()}
     assert found == allowed

@@ -14,12 +14,12 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -28,7 +28,7 @@ from rlf.core.errors import RlfError
 from rlf.core.kinds import StrictModel
 from rlf.core.process import cache_folder
 from rlf.tools.declaration import CacheSpec
-from rlf.tools.kind import Limits
+from rlf.tools.kind import TOOL_KINDS, Limits
 from rlf.tools.mcp.server import Entry, Listing, McpServer
 from rlf.tools.results import ToolFailure
 
@@ -128,7 +128,8 @@ def fresh_listing(server: McpServer) -> Listing:
         RlfError: as `listing_of`.
     """
     found: list[Listing | ToolFailure] = []
-    thread = threading.Thread(target=lambda: found.append(asyncio.run(_fetch_listing(server))), name="rlf-mcp-list")
+    fetched = _fetch_listing(server)
+    thread = threading.Thread(target=lambda: found.append(asyncio.run(fetched)), name="rlf-mcp-list")
     thread.start()
     thread.join()
     assert found, f"no answer of {server.shown}"
@@ -142,17 +143,11 @@ def _check_listing(server: McpServer, listing: Listing | ToolFailure) -> Listing
     return listing
 
 
-async def _fetch_listing(server: McpServer) -> Listing | ToolFailure:
-    from rlf.tools.mcp.connection import Connection
-
-    connection = Connection(server)
-    try:
-        await connection.session()
-        return connection.listing
-    except ToolFailure as failure:
-        return failure
-    finally:
-        await connection.close()
+def _fetch_listing(server: McpServer) -> Coroutine[Any, Any, Listing | ToolFailure]:
+    """Raises UnknownKind where this installation has no part that reaches MCP servers."""
+    reach: Any = TOOL_KINDS.get("mcp")
+    fetched: Coroutine[Any, Any, Listing | ToolFailure] = reach.fetch_listing(server)
+    return fetched
 
 
 def forget(server: McpServer) -> None:

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from rlf.types import Message, Task, ToolCall
 
-from ...apps.peers.test_openenv import serve_openenv
+from ...apps.servers.test_openenv import serve_openenv
 from ._subject import Subject
 
 

@@ -57,9 +57,23 @@ class McpTool(ToolKind):
 
     async def prepare(self) -> None:
         """Loads the SDK, which takes a second, and reads the server's list, unless it is known."""
-        await asyncio.to_thread(import_module, "rlf.tools.mcp.runtime")
+        await asyncio.to_thread(import_module, "rlf.apps.servers.runtime")
         if self.tool is not None:
             await list_ahead(self.server)
+
+    @staticmethod
+    async def fetch_listing(server: McpServer) -> Listing | ToolFailure:
+        """What the server lists now, over a session of its own, or why it lists nothing."""
+        from rlf.apps.servers.connection import Connection
+
+        connection = Connection(server)
+        try:
+            await connection.session()
+            return connection.listing
+        except ToolFailure as failure:
+            return failure
+        finally:
+            await connection.close()
 
     def source_hash(self) -> str:
         """Covers the server's command and the files it names, the tool and its description."""
@@ -67,8 +81,8 @@ class McpTool(ToolKind):
 
     async def open(self, limits: Limits) -> ToolRuntime:
         """Starts or joins the server's sessions and compares its live list with what was declared."""
-        from rlf.tools.mcp.connection import use_pool
-        from rlf.tools.mcp.runtime import McpRuntime
+        from rlf.apps.servers.connection import use_pool
+        from rlf.apps.servers.runtime import McpRuntime
 
         async with AsyncExitStack() as stack:
             try:

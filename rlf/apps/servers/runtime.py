@@ -15,12 +15,12 @@ from mcp import ClientSession, MCPError
 from mcp_types import CallToolResult, InputRequiredResult, RequestParamsMeta
 from pydantic import ValidationError
 
+from rlf.apps.servers.connection import Connection, Pool, describe_breach
 from rlf.core.clocks import Timers
 from rlf.core.images import decode_base64, image_type
 from rlf.core.text import describe
 from rlf.endpoints.attribution import RequestFacts, RequestPhase, outcome_of
 from rlf.tools.kind import CallContext, ToolRuntime
-from rlf.tools.mcp.connection import Connection, Pool, describe_breach
 from rlf.tools.mcp.server import OUTCOME, TRAJECTORY, McpServer, expand
 from rlf.tools.results import ToolFailure, inner_deadline_s
 from rlf.tools.validate import OutputCheck

@@ -238,7 +238,7 @@ def _read_result(observation: Mapping[str, Any]) -> Any:
     if isinstance(result, Mapping) and isinstance(result.get("content"), list) and "is_error" in result:
         from mcp_types import CallToolResult
 
-        from rlf.tools.mcp.runtime import output_of_call
+        from rlf.apps.servers.runtime import output_of_call
 
         known = {"content", "structured_content", "is_error"}
         return output_of_call(CallToolResult(**{name: one for name, one in result.items() if name in known}))

@@ -22,14 +22,16 @@ from mcp import ClientSession, MCPError
 from mcp_types import CONNECTION_CLOSED, CallToolResult, Notification, ToolListChangedNotification
 from pydantic import ValidationError
 
+from rlf.apps.servers.messages import HUNG_S, Pulse, Streams, ignore_fault
+from rlf.apps.servers.requests import Silence
+from rlf.apps.servers.stdio import stdio_streams
+from rlf.apps.servers.transports import http_streams, sse_streams
 from rlf.core.errors import RlfError
 from rlf.core.identity import hash_json
 from rlf.core.text import describe
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.endpoints.spec import describe_credentials
 from rlf.tools.kind import SharedThings
-from rlf.tools.mcp.messages import HUNG_S, Pulse, Streams, ignore_fault
-from rlf.tools.mcp.requests import Silence
 from rlf.tools.mcp.server import (
     SERVER_NAME,
     TRAJECTORY_ENDED,
@@ -40,8 +42,6 @@ from rlf.tools.mcp.server import (
     listed_schema,
     variables,
 )
-from rlf.tools.mcp.stdio import stdio_streams
-from rlf.tools.mcp.transports import http_streams, sse_streams
 from rlf.tools.results import ToolFailure, shorten
 from rlf.types import Outcome
 

@@ -14,9 +14,9 @@ from httpcore2 import AsyncHTTP11Connection
 from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
 
+from rlf.apps.servers.messages import ANSWER, EVENT_END, Cutter, Event, Inbound, MessageEdges, read_event
 from rlf.endpoints.attribution import RequestFacts, RequestPhase
 from rlf.endpoints.spec import retry_after_s
-from rlf.tools.mcp.messages import ANSWER, EVENT_END, Cutter, Event, Inbound, MessageEdges, read_event
 from rlf.tools.mcp.server import McpServer
 
 EVENTS: Final = "text/event-stream"

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from pydantic import model_validator
 
-from rlf.apps.peers.goals import equal_but_drawn, read_goal
+from rlf.apps.servers.goals import equal_but_drawn, read_goal
 from rlf.core import RlfError, nearest
 from rlf.core.files import scratch
 from rlf.core.identity import hash_json
@@ -34,7 +34,7 @@ from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolOutput
 if TYPE_CHECKING:
     from mcp import ClientSession
 
-    from rlf.tools.mcp.connection import Connection
+    from rlf.apps.servers.connection import Connection
 
 logger = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
@@ -181,7 +181,7 @@ class McpEnv(EnvSpec):
     @asynccontextmanager
     async def open(self) -> AsyncIterator[MakeWorld]:
         """Loads the SDK, and compares the live server's list with the tools that the policy is shown."""
-        await asyncio.to_thread(import_module, "rlf.tools.mcp.runtime")
+        await asyncio.to_thread(import_module, "rlf.apps.servers.runtime")
         self._refuse_changed(await list_live(self._asked))
         maker = _Maker(self)
         try:
@@ -206,7 +206,7 @@ class _Maker:
     """Gives each world a connection: its own, or with a key one of those that all share, in turn."""
 
     def __init__(self, spec: McpEnv) -> None:
-        from rlf.tools.mcp.connection import Connection
+        from rlf.apps.servers.connection import Connection
 
         self.spec = spec
         self._shared = [Connection(spec.server, renews=False) for _ in range(spec.server.sessions)] if spec.key else []
@@ -241,7 +241,7 @@ class _Maker:
 
     async def start(self) -> _McpWorld:
         """A world over a session that nobody has used."""
-        from rlf.tools.mcp.connection import Connection
+        from rlf.apps.servers.connection import Connection
 
         async with AsyncExitStack() as stack:
             server = self.spec.server
@@ -455,7 +455,7 @@ class _McpWorld(World):
     async def _call_tool(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
         from mcp_types import InputRequiredResult
 
-        from rlf.tools.mcp.runtime import as_it_ended, attributed, output_of_call
+        from rlf.apps.servers.runtime import as_it_ended, attributed, output_of_call
 
         if await self._connection.session() is not self._session:
             self._is_sound = False

@@ -165,9 +165,9 @@ class HttpTool(ToolKind):
 
     async def open(self, limits: Limits) -> ToolRuntime:
         """Makes a client, and asks whether the service takes the key, where there is one."""
+        from rlf.apps.http.runtime import HttpRuntime, RequestMaker
         from rlf.endpoints.guard import AddressGuard, trusted_hosts
         from rlf.endpoints.http import HttpClient
-        from rlf.tools.http import HttpRuntime, RequestMaker
 
         client = HttpClient(
             AddressGuard(trusted_hosts(self.url if self.has_fixed_host else "", self.allow_private)),

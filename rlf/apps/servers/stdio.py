@@ -21,9 +21,9 @@ import anyio
 from mcp.client.stdio import get_default_environment
 from mcp_types import JSONRPCError, JSONRPCResponse
 
+from rlf.apps.servers.messages import LINE_END, Cutter, Inbound, OpenRequests, Outbound, Pulse, Streams, open_streams
 from rlf.core.redact import Redactor
 from rlf.processes.held import PIPE_BYTES, PipedChild
-from rlf.tools.mcp.messages import LINE_END, Cutter, Inbound, OpenRequests, Outbound, Pulse, Streams, open_streams
 from rlf.tools.mcp.server import McpServer
 
 logger = logging.getLogger(__name__)

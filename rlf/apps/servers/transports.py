@@ -27,9 +27,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from rlf.core.text import describe
-from rlf.endpoints.attribution import RequestFacts, RequestPhase
-from rlf.tools.mcp.messages import (
+from rlf.apps.servers.messages import (
     ANSWER,
     HEARD,
     Inbound,
@@ -41,7 +39,18 @@ from rlf.tools.mcp.messages import (
     ignore_fault,
     open_streams,
 )
-from rlf.tools.mcp.requests import EVENTS, MAX_REPLIES, Silence, body_of, events_of, make_client, open_answer, pass_on
+from rlf.apps.servers.requests import (
+    EVENTS,
+    MAX_REPLIES,
+    Silence,
+    body_of,
+    events_of,
+    make_client,
+    open_answer,
+    pass_on,
+)
+from rlf.core.text import describe
+from rlf.endpoints.attribution import RequestFacts, RequestPhase
 from rlf.tools.mcp.server import MAX_MESSAGE_BYTES, McpServer
 
 _SESSION: Final = "mcp-session-id"

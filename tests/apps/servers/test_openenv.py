@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rlf.apps.imports.worlds import import_world
-from rlf.apps.peers.openenv import _read_result
+from rlf.apps.servers.openenv import _read_result
 from rlf.apps.worlds.examine import ATTACKS, TRIALS, Sign, examine_world
 from rlf.core import RlfError
 from rlf.environments import EnvSpec
@@ -122,7 +122,7 @@ def test_an_import_has_as_many_worlds_as_the_server_has_sessions_and_names_no_re
     async def nothing(world):
         return {}
 
-    monkeypatch.setattr("rlf.apps.peers.openenv._OpenEnvWorld.score", nothing)
+    monkeypatch.setattr("rlf.apps.servers.openenv._OpenEnvWorld.score", nothing)
     done = import_world("openenv", tools_url, tmp_path / "silent.yaml")
     assert "rewards:" not in done.text and "gave none" in done.notes[0]
 
