@@ -19,6 +19,7 @@ from rlf.apps.openrlhf.argv import OPTIONS, Option
 from rlf.apps.openrlhf.flags import EFFECTS, REFUSED
 from rlf.apps.openrlhf.settings import VERSION
 from rlf.apps.openrlhf.supervised import OPTIONS_OF_IMITATION, TAKEN
+from rlf.apps.schema.schemas import dump_schema, model_schema
 from rlf.chat import FORMATS
 from rlf.cli.commands import is_present
 from rlf.core import Registry
@@ -29,7 +30,6 @@ from rlf.spec.aliases import ALIASES, NEAR_MISSES, Alias, Library
 from rlf.spec.engines import ENGINES, EngineSpec
 from rlf.spec.facts import KeyFact, first_paragraph, key_facts, submodels
 from rlf.spec.models import RunSpec
-from rlf.spec.schema import dump_schema, model_schema
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.kind import TOOL_KINDS, Faults, ToolKind
 from rlf.tools.mcp.listing import ToolServer

@@ -30,14 +30,14 @@ from pathlib import Path
 def look():
     import rlf, rlf.cli.main
     from rlf.cli.commands import COMMANDS, HOMES
-    from rlf.cli.outputs import OUTPUTS
+    outputs = HOMES.get("schema") and importlib.import_module("rlf.apps.schema.outputs").OUTPUTS
     for name in COMMANDS:
         rlf.cli.main._load_command(name)
     for module in pkgutil.walk_packages(rlf.__path__, "rlf."):
         inside = module.name.startswith("rlf.apps.openrlhf.")  # loaded by OpenRLHF's processes, in its environment
         if module.name.startswith(("rlf.apps.", "rlf.cli.", "rlf.python.")) and not inside:
             importlib.import_module(module.name)
-    return [rlf.__file__, sorted(HOMES), sorted(OUTPUTS), list(COMMANDS)]
+    return [rlf.__file__, sorted(HOMES), sorted(outputs or ()), list(COMMANDS)]
 
 # What lies below the commands is loaded once for all forks; it imports no app, and learns later which there are.
 if os.fork() == 0:

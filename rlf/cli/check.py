@@ -3,11 +3,10 @@ imports or starts it."""
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -77,27 +76,3 @@ def _summarize_check(checked: CheckedSpec) -> str:
 def _count_noun(number: int, noun: str) -> str:
     """`1 tool`, `2 tools`: as `rlf.reports` has it, which a check does not load."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-# `rlf schema`: JSON Schema of the files that people write, for their editors.
-
-
-def schema(
-    role: Annotated[Literal["spec", "tool", "reward", "output"], typer.Argument(help="Which kind of file.")] = "spec",
-    folder: Annotated[
-        Path | None, typer.Option("--write", metavar="DIR", help="Write a file for each of them there.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print the JSON Schema of spec, tool or reward files, every installed kind included, or of what commands print.
-
-    A first line `# yaml-language-server: $schema=PATH` in a file lets editors complete and check it.
-    """
-    from rlf.cli.outputs import any_schema_text, write_all_schemas
-
-    if folder is not None:
-        written = write_all_schemas(folder)
-        print_result("schema", written, as_json, "\n".join(map(str, written.files)))
-        return
-    text = any_schema_text(role)
-    print_result("schema", json.loads(text), as_json, text.removesuffix("\n"))

@@ -62,7 +62,7 @@ _HOMES: dict[str, str] = {
     "plan": "cli.plan:plan",
     "chaos": "apps.chaos.command:chaos_command",
     "rehearse": "apps.rehearse.command:rehearse_command",
-    "schema": "cli.check:schema",
+    "schema": "apps.schema.command:schema",
     "run": "cli.run:run_command",
     "climb": "apps.climb.command:climb_command",
     "prompt": "apps.prompt.command:prompt",

@@ -1,7 +1,7 @@
 """What commands print for machines: an envelope of JSON per command, lines of events before it for a run.
 
 On stderr, the name of each piece of foreign code before it runs. What a command prints has a type, which
-`rlf.cli.outputs` names; its JSON Schema is derived from the type by the rules of `rlf.core.plain_json`.
+`rlf.apps.schema.outputs` names; its JSON Schema is derived from the type by the rules of `rlf.core.plain_json`.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _every_line_of_json_has_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
 @functools.cache
 def validator(name: str) -> Draft202012Validator:
     """Of a command's result, or of an event as `command: event`."""
-    from rlf.cli.outputs import output_schema
+    from rlf.apps.schema.outputs import output_schema
 
     return Draft202012Validator(output_schema() | {"anyOf": [{"$ref": f"#/$defs/{name}"}]})
 

@@ -15,10 +15,10 @@ import yaml
 from typer.testing import Result
 
 from rlf.apps.init.projects import templates
+from rlf.apps.schema import schemas
+from rlf.apps.schema.schemas import schema_text
 from rlf.apps.servers import stdio
 from rlf.cli.commands import HOMES
-from rlf.spec import schema
-from rlf.spec.schema import schema_text
 from tests.warm import MCP, warm_python
 
 from ..metrics import find_metric
@@ -48,7 +48,7 @@ _schema_text = cache(schema_text)
 
 @pytest.fixture(autouse=True)
 def _schemas_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "schema_text", _schema_text)
+    monkeypatch.setattr(schemas, "schema_text", _schema_text)
 
 
 @pytest.mark.usefixtures("own_lists")

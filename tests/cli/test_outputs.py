@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from typer.testing import Result
 
 import rlf
-from rlf.cli.outputs import EVENTS, OUTPUTS, any_schema_text, output_schema
+from rlf.apps.schema.outputs import EVENTS, OUTPUTS, any_schema_text, output_schema
 from rlf.types import Outcome
 
 from .conftest import RUN

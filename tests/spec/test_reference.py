@@ -8,13 +8,13 @@ import pytest
 from pydantic import BaseModel, Field
 
 from rlf.algo import ESTIMATORS
+from rlf.apps.schema.schemas import FILES
 from rlf.chat import FORMATS
 from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS
 from rlf.spec.engines import ENGINES
 from rlf.spec.facts import KeyFact, field_doc, is_discriminator, key_facts, submodels
 from rlf.spec.models import RunSpec
-from rlf.spec.schema import FILES
 from rlf.tools.kind import TOOL_KINDS
 from rlf.trackers import TRACKERS
 

@@ -9,13 +9,13 @@ import jsonschema_rs
 import pytest
 
 from rlf.algo import ESTIMATORS
+from rlf.apps.schema.schemas import FILES as ROLES
+from rlf.apps.schema.schemas import schema_of, schema_text
 from rlf.rewards.kinds.rule import RULES
 from rlf.rewards.term import TERM_KINDS
 from rlf.spec.engines import ENGINES
 from rlf.spec.nodes import plain
 from rlf.spec.reader import read_file
-from rlf.spec.schema import FILES as ROLES
-from rlf.spec.schema import schema_of, schema_text
 from rlf.tools.kind import TOOL_KINDS
 from rlf.trackers import TRACKERS
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlf.apps.init.tables import MADE_ANEW, Table, find_uncopied, questions_of, read_table
+from rlf.cli.commands import is_present, load_function
 from rlf.core.errors import RlfError
 from rlf.core.files import write_whole
 from rlf.core.registry import nearest
-from rlf.spec.schema import write_schemas
 
 _TEMPLATES = Path(__file__).with_name("templates")
+_SCHEMAS = "apps.schema.schemas:write_schemas"
 _COMMON = "common"
 """The folder of what every template has."""
 _SHORT = {"cold-start": "data.demonstrations.steps=3 train.steps=5"}
@@ -75,7 +76,8 @@ def new_project(folder: Path, template: str, data: Path | None = None) -> Projec
     for source in (_TEMPLATES / _COMMON, _TEMPLATES / template):
         _copy_template(source, folder, values)
     warnings = _write_table(folder / "data", table) if table is not None else ()
-    write_schemas(folder / "schema")
+    if is_present(_SCHEMAS):
+        load_function(_SCHEMAS)(folder / "schema")
     files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return Project(name, folder, Path("specs") / f"{name}.yaml", tuple(files), warnings)
 

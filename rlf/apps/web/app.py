@@ -21,7 +21,7 @@ from rlf.apps.web.guard import Departures, RequestGuard
 from rlf.apps.web.pages import ROUTERS
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import API, Area, Site
-from rlf.cli.commands import load_function
+from rlf.cli.commands import is_present, load_function
 from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError, SpecError
 from rlf.core.plain_json import as_json
 
@@ -33,6 +33,7 @@ _FAULT = {
     "properties": {"code": {"type": "string"}, "message": {"type": "string"}, "faults": {"type": "array"}},
     "required": ["code", "message", "faults"],
 }
+_SCHEMAS = "apps.schema.outputs:returned_schemas"
 _ERROR = {"type": "object", "properties": {"error": _FAULT}, "required": ["error"]}
 
 
@@ -46,12 +47,13 @@ def describe_answers(
             rlf of an app's function.
     """
     from rlf.apps.web.tasks import TASKS  # loads what checks load
-    from rlf.cli.outputs import returned_schemas  # loads what every command may print
 
     functions = {name: one for name, (_, one) in answers.items() if not isinstance(one, str)}
     names = {name: one for name, (_, one) in answers.items() if isinstance(one, str)}
     functions |= {name: TASKS[one] if one in TASKS else load_function(one) for name, one in names.items()}
-    schemas, definitions = returned_schemas(functions, _REFS)
+    if not is_present(_SCHEMAS):
+        return document
+    schemas, definitions = load_function(_SCHEMAS)(functions, _REFS)  # loads what every command may print
     components = document.setdefault("components", {}).setdefault("schemas", {})
     components |= definitions | {"Error": _ERROR}
     error = {"description": "What is wrong", "content": {"application/json": {"schema": {"$ref": f"{_REFS}Error"}}}}

@@ -153,9 +153,10 @@ def _histogram(values: Sequence[int], num_bars: int = 20) -> tuple[tuple[int, in
 
 def make_schema(role: str) -> dict[str, Any]:
     """`rlf schema`: a second of work, for it reads the source of every kind."""
-    from rlf.spec.schema import schema_of
+    from rlf.cli.arguments import load_part
 
-    return schema_of(role)
+    schema: dict[str, Any] = load_part("apps.schema.schemas:schema_of", "a spec's fields")(role)
+    return schema
 
 
 def _load_tasks() -> dict[str, Callable[..., Any]]:

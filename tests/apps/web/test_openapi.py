@@ -97,6 +97,6 @@ def test_each_get_answers_by_its_schema(client):
 
 
 def test_the_page_is_served_before_the_types_of_all_outputs_are_loaded():
-    look = "import sys, rlf.apps.web.serve; print({'rlf.cli.outputs', 'rlf.runs.players'} & sys.modules.keys())"
+    look = "import sys, rlf.apps.web.serve; print({'rlf.apps.schema.outputs', 'rlf.runs.players'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "set()\n"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.schema.schemas import schema_of
 from rlf.apps.web.files import ProjectFiles, StaleError
 from rlf.apps.web.forks import FreshProcesses
 from rlf.core.errors import RunError
-from rlf.spec.schema import schema_of
 
 ROOT = Path(__file__).parents[3]
 SPEC = f"extends: {ROOT}/specs/search_no_tool.yaml\nname: small\n"

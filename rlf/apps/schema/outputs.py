@@ -19,9 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from rlf.apps.schema import schemas
 from rlf.cli.commands import HOMES, is_present
 from rlf.core.plain_json import VERSION, json_fields, json_properties
-from rlf.spec import schema
 from rlf.spec.facts import attribute_docs, first_paragraph
 
 # The types that commands print with `--json`: of `data` by command, and of events by command and event.
@@ -63,7 +63,7 @@ _OUTPUTS: dict[str, str] = {
         "apps.evaluate.why.Explanation | apps.evaluate.explain_run.RunExplanation | apps.evaluate.turn.TurnExplanation"
     ),
     "web": "apps.web.bundles.Bundle",
-    "schema": "cli.outputs.SchemaFiles | cli.outputs.Json",
+    "schema": "apps.schema.outputs.SchemaFiles | apps.schema.outputs.Json",
     "doctor": "apps.doctor.findings.Examination",
     "agent certify": "apps.serve.agents.certify.AgentCertificate",
     "env build": "apps.build.build.BuildEstimate | apps.build.build.Built",
@@ -179,13 +179,13 @@ _PLAIN: dict[Any, Schema] = {
 def any_schema_text(role: str) -> str:
     """The schema of spec, tool or reward files, or of what commands print: `docs/schema/ROLE.json` has it."""
     if role != OUTPUT:
-        return schema.schema_text(role)
-    return schema.dump_schema(output_schema())
+        return schemas.schema_text(role)
+    return schemas.dump_schema(output_schema())
 
 
 def write_all_schemas(folder: Path) -> SchemaFiles:
     """Writes a file for each of them."""
-    paths = (*schema.write_schemas(folder), folder / f"{OUTPUT}.json")
+    paths = (*schemas.write_schemas(folder), folder / f"{OUTPUT}.json")
     paths[-1].write_text(any_schema_text(OUTPUT), encoding="utf-8")
     return SchemaFiles(paths)
 
