@@ -35,6 +35,8 @@ from coverage import Coverage
 from libcst import Module
 from mutmut.mutation.file_mutation import Mutation, create_mutations
 
+from rlf.core import identity
+
 ROOT = Path(__file__).parents[1]
 AREAS = {
     "algo": (["algo/**/*.py"], ["algo"]),
@@ -71,6 +73,8 @@ AREAS = {
     ),
 }
 """Files of rlf and of tests."""
+LONG = ("tests/tools/test_agent_kind.py::test_a_real_model_searches_a_real_encyclopedia",)
+"""Minutes of a server's threads under coverage, for lines that other tests reach."""
 MAX_SECONDS = 5.0
 """Processor time of tests for one mutant, as they take without it; the slowest beyond are left out."""
 
@@ -171,10 +175,26 @@ def put_in_place(mutant: Mutant) -> None:
 
 
 def find_caches() -> list[_lru_cache_wrapper[Any]]:
-    """The functions of rlf that keep results. What is kept runs no line, neither for coverage nor with a mutant."""
+    """The functions of rlf that keep results. What is kept runs no line, neither for coverage nor with a mutant.
+
+    Those of `rlf.core` stay: they call no other package, and list rlf's files and the installed packages.
+    """
     gc.unfreeze()
     kept = [item for item in gc.get_objects() if type(item) is _lru_cache_wrapper]
-    return [cached for cached in kept if (cached.__module__ or "").startswith("rlf.")]
+    return [cached for cached in kept if (cached.__module__ or "").startswith("rlf.") and not is_core(cached)]
+
+
+def is_core(cached: _lru_cache_wrapper[Any]) -> bool:
+    return cached.__module__.startswith("rlf.core.")
+
+
+def forget_notes() -> None:
+    """Keeps no result on disk, where one of a mutant would stay."""
+
+    def no_folder(key: Any) -> Path:
+        raise OSError("a mutant may run")
+
+    identity._note_path = no_folder
 
 
 class MutationRun:
@@ -234,7 +254,8 @@ class MutationRun:
         nulls = [Mutant("", path, path.read_text(), range(0)) for path in {mutant.path for mutant in self.mutants}]
         if faults := [null.path for null in nulls if self._fails([], null)]:
             raise SystemExit(f"functions cannot be put in place: {', '.join(map(str, faults))}")
-        for item in self._find_broken([item for item in items if item.nodeid in self._seconds], nulls[0]):
+        reached = {item.nodeid for mutant in self.mutants for item in self._covering(mutant, items)}
+        for item in self._find_broken([item for item in items if item.nodeid in reached], nulls[0]):
             print(f"\nleft out, since it fails in a fork: {item.nodeid}", file=sys.stderr)
             del self._seconds[item.nodeid]
 
@@ -324,12 +345,14 @@ def main() -> None:
     sys.path.insert(0, str(ROOT))  # also of processes that tests start, which import these
     torch.set_num_threads(1)  # so that forks are safe
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    forget_notes()
     areas = asked.areas or list(AREAS)
     mutants = [mutant for area in areas for mutant in sample_mutants(area, asked.each, asked.seed)]
     run = MutationRun(mutants)
     tests = [f"tests/{name}" for area in areas for name in AREAS[area][1]]
     without = [part for name in ("terminal", "cacheprovider", "xdist") for part in ("-p", f"no:{name}")]
     settings = ["-o", "addopts=--import-mode=importlib", "-o", "faulthandler_timeout=0"]
+    settings += [f"--deselect={test}" for test in LONG]
     code = pytest.main([*without, *settings, *tests], plugins=[run])
     if code > pytest.ExitCode.TESTS_FAILED:  # a test that fails without a mutant is left out
         sys.exit(code)

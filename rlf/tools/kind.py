@@ -146,9 +146,6 @@ class ToolRuntime(ABC):
         """Calls that were given up while their work could not be stopped and still runs."""
         return 0
 
-    num_restarts: int = 0
-    """How often something that the tool runs had died, or no longer answered, and was started again."""
-
     async def make_ready(self, trajectory_id: str) -> None:  # noqa: B027 - most tools need nothing
         """Starts what the next call needs, within a time of its own: awaited right before, and not the call's time.
 

@@ -1,8 +1,9 @@
-"""Calls from name to result: look-up, validation, retries, budget, counters."""
+"""Calls from name to result: look-up, validation, retries, budget."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -170,45 +171,34 @@ def test_a_tool_that_spoils_its_arguments_spoils_its_own_copy(declare: Any) -> N
     assert items == {"items": [1, 2, 3]}
 
 
-def test_counters_say_how_calls_ended(declare: Any) -> None:
-    async def main() -> dict[str, int]:
+def test_results_say_how_calls_ended(declare: Any) -> None:
+    async def main() -> list[tuple[Outcome, int, bool, bool]]:
         echo = declare("echo", cache={"scope": "run"}, limits={"max_output_chars": 100})
         tools = [declare("flaky", idempotent=True, limits={"retries": 2}), echo]
+        said: list[tuple[str, dict[str, Any]]] = [("flaky", {"query": ""}), *[("echo", {"query": "a"})] * 2]
+        said += [("echo", {"query": "a" * 200}), ("echo", {}), ("nobody", {})]
         async with Executor(tools) as executor:
-            for name, arguments in [("flaky", {"query": ""}), *[("echo", {"query": "a"})] * 3]:
-                await executor.invoke(ToolCall(name, arguments), trajectory_id="t")
-            await executor.invoke(ToolCall("echo", {"query": "a" * 200}), trajectory_id="t")
-            await executor.invoke(ToolCall("echo", {}), trajectory_id="t")
-            await executor.invoke(ToolCall("nobody", {}), trajectory_id="t")
-            return dict(executor.counters)
+            ended = [await executor.invoke(ToolCall(name, of), trajectory_id="t") for name, of in said]
+        return [(result.outcome, len(result.attempts), result.cached, result.truncated) for result in ended]
 
-    assert asyncio.run(main()) == {
-        "calls": 7,
-        "ok": 5,
-        "invalid_arguments": 1,
-        "unknown_tool": 1,
-        "cached": 2,
-        "truncated": 1,
-        "retries": 2,
-        "coerced": 0,
-        "loop_blocked": 0,
-        "abandoned": 0,
-        "restarts": 0,
-    }
+    assert asyncio.run(main()) == [
+        (Outcome.OK, 3, False, False),
+        (Outcome.OK, 1, False, False),
+        (Outcome.OK, 0, True, False),
+        (Outcome.OK, 1, False, True),
+        (Outcome.INVALID_ARGUMENTS, 0, False, False),
+        (Outcome.UNKNOWN_TOOL, 0, False, False),
+    ]
 
 
-def test_calls_that_are_cancelled_are_counted(declare: Any) -> None:
-    async def main() -> dict[str, int]:
-        async with Executor([declare("hang")]) as executor:
-            call = ToolCall("hang", {"query": ""})
-            calls = [asyncio.create_task(executor.invoke(call, trajectory_id="t")) for _ in range(2)]
-            await asyncio.sleep(0)
-            for task in calls:
-                task.cancel()
-            await asyncio.gather(*calls, return_exceptions=True)
-            return dict(executor.counters)
+def test_opening_and_closing_say_how_many_tools_there_are(declare: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Executor([declare("echo"), declare("hang")]):
+            pass
 
-    assert asyncio.run(main())["cancelled"] == 2
+    with caplog.at_level(logging.INFO, "rlf.tools.execution.executor"):
+        asyncio.run(main())
+    assert caplog.messages == ["opened 2 tools", "closed 2 tools"]
 
 
 def test_tools_opened_before_a_failure_are_closed(declare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,12 +234,6 @@ def test_the_model_cannot_call_a_hidden_tool_and_reward_terms_can(declare: Any) 
             return refused.outcome, refused.text, run.text, " ".join(tool.name for tool in executor.descriptions)
 
     assert asyncio.run(story()) == (Outcome.UNKNOWN_TOOL, "error: no tool 'gold' (known: echo)", "x", "echo")
-
-
-def test_every_counter_is_there_before_the_first_call(declare: Any) -> None:
-    counters = Executor([declare("echo")]).counters
-    assert {"calls", "cached", "truncated", "retries", "coerced", "loop_blocked", "abandoned"} <= counters.keys()
-    assert not any(counters.values())
 
 
 class Job:

@@ -28,7 +28,7 @@ def test_a_coroutine_that_blocks_the_loop_is_named_once_and_counted(
     monkeypatch.setattr("rlf.tools.execution.gate.ALARM_S", 0.1)
     told: list[tuple[str, str]] = []
 
-    async def story() -> dict[str, int]:
+    async def story() -> int:
         tools = [declare("block", OPEN), declare("echo")]
         async with Executor(tools, notify=lambda *words: told.append(words)) as executor:
             for _ in range(2):
@@ -36,15 +36,15 @@ def test_a_coroutine_that_blocks_the_loop_is_named_once_and_counted(
                 assert result.outcome is Outcome.OK
                 await asyncio.sleep(0.05)
             assert max(executor.monitor.lags_s) > 0.4
-            return dict(executor.counters)
+            return executor.monitor.num_blocks.total()
 
     with caplog.at_level(logging.WARNING):
-        counters = asyncio.run(story())
+        blocked = asyncio.run(story())
         assert "blocks the event loop" not in caplog.text
         monkeypatch.setattr("rlf.tools.execution.gate.STUCK_S", 0.2)
         asyncio.run(story())
     assert "tool block blocks the event loop at" in caplog.text  # said while it lasted: it might never have ended
-    assert counters["loop_blocked"] == 2
+    assert blocked == 2
     assert len(told) == 2  # one in each of two executors
     level, words = told[0]
     assert level == "warning"
@@ -75,7 +75,7 @@ def test_what_blocks_the_loop_outside_of_tools_is_not_blamed_on_one(declare: Any
             await executor.invoke(ToolCall("echo", {"query": "x"}), trajectory_id="t")
             time.sleep(0.8)  # noqa: ASYNC251 - the trajectory's own code
             await asyncio.sleep(0.05)
-            return executor.counters["loop_blocked"], max(executor.monitor.lags_s)
+            return executor.monitor.num_blocks.total(), max(executor.monitor.lags_s)
 
     blocked, lag_s = asyncio.run(story())
     assert (blocked, lag_s > 0.3) == (0, True)
@@ -109,7 +109,7 @@ def computed(declare: Any, *cpu_s: float) -> tuple[int, float]:
             calls = [executor.invoke(ToolCall("compute", {"cpu_s": one}), trajectory_id="t") for one in cpu_s]
             assert {result.outcome for result in await asyncio.gather(*calls)} == {Outcome.OK}
             await asyncio.sleep(0.1)
-            return executor.counters["loop_blocked"], max(executor.monitor.lags_s)
+            return executor.monitor.num_blocks.total(), max(executor.monitor.lags_s)
 
     return asyncio.run(story())
 
@@ -133,7 +133,7 @@ def test_a_busy_thread_is_not_a_blocked_loop(declare: Any) -> None:
         async with Executor([declare("spin", OPEN, limits={"timeout_s": 0.9})]) as executor:
             result = await executor.invoke(ToolCall("spin", {}), trajectory_id="t")
             assert result.outcome is Outcome.TIMEOUT
-            return executor.counters["loop_blocked"]
+            return executor.monitor.num_blocks.total()
 
     assert asyncio.run(story()) == 0
 

@@ -23,11 +23,10 @@ def one(name: str, **schema: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {name: schema or {"type": "string"}}, "required": [name]}
 
 
-def call(declaration: ToolDeclaration, arguments: Any, **keys: Any) -> tuple[ToolResult, dict[str, int]]:
-    async def story() -> tuple[ToolResult, dict[str, int]]:
+def call(declaration: ToolDeclaration, arguments: Any, **keys: Any) -> ToolResult:
+    async def story() -> ToolResult:
         async with Executor([declaration], **keys) as executor:
-            result = await executor.invoke(ToolCall(declaration.name, arguments), trajectory_id="t")
-            return result, dict(executor.counters)
+            return await executor.invoke(ToolCall(declaration.name, arguments), trajectory_id="t")
 
     return asyncio.run(story())
 
@@ -79,7 +78,7 @@ def test_a_secret_that_the_cut_would_halve_is_struck_and_long_results_are_not_re
 
 
 def test_a_picture_is_reported_in_words_to_models_that_see_none(declare: Any) -> None:
-    result, _ = call(declare("picture", one("kind")), {"kind": "small"})
+    result = call(declare("picture", one("kind")), {"kind": "small"})
     assert (result.outcome, result.text) == (Outcome.OK, "a picture\n[image 1: image/png, 64x48]")
     assert result.images[0].mime_type == "image/png"
 
@@ -94,14 +93,14 @@ def test_a_picture_is_reported_in_words_to_models_that_see_none(declare: Any) ->
     ],
 )
 def test_a_bad_picture_is_rejected(declare: Any, kind: str, words: str) -> None:
-    result, _ = call(declare("picture", one("kind")), {"kind": kind})
+    result = call(declare("picture", one("kind")), {"kind": kind})
     assert result.outcome is Outcome.OUTPUT_REJECTED
     assert words in result.text
     assert result.images == ()
 
 
 def test_more_pictures_than_allowed_are_rejected(declare: Any) -> None:
-    result, _ = call(declare("picture", one("kind"), limits={"max_images": 0}), {"kind": "small"})
+    result = call(declare("picture", one("kind"), limits={"max_images": 0}), {"kind": "small"})
     assert (result.outcome, "1 images, more than the 0 allowed" in result.text) == (Outcome.OUTPUT_REJECTED, True)
 
 
@@ -153,7 +152,7 @@ def test_a_result_that_breaks_the_output_schema_is_rejected(
     declare: Any, function: str, arguments: dict[str, Any], outcome: Outcome, words: str
 ) -> None:
     declaration = declare(function, one(next(iter(arguments))), outputSchema=NUMBER)
-    result, _ = call(declaration, arguments)
+    result = call(declaration, arguments)
     assert result.outcome is outcome
     assert words in result.text
     assert (result.structured == {"n": 3}) == (arguments == {"what": "right"})
@@ -205,15 +204,15 @@ def test_safe_coercion_reads_strings_that_say_exactly_what_is_asked(given: Any, 
     assert ArgumentCheck(WIDE).coerced(given) == read
 
 
-def test_coercion_is_declared_and_counted(declare: Any) -> None:
+def test_coercion_is_declared_and_recorded(declare: Any) -> None:
     schema = one("query") | {"properties": {"query": {"type": "string"}, "limit": {"type": "integer"}}}
     arguments = {"query": "a", "limit": "3"}
-    refused, _ = call(declare("repeat", schema), arguments)
+    refused = call(declare("repeat", schema), arguments)
     assert refused.outcome is Outcome.INVALID_ARGUMENTS
-    taken, counters = call(declare("repeat", schema, coerce="safe"), arguments)
-    assert (taken.outcome, taken.text, taken.coerced, counters["coerced"]) == (Outcome.OK, "aaa", True, 1)
-    plain, counters = call(declare("repeat", schema, coerce="safe"), {"query": "a", "limit": 3})
-    assert (plain.text, plain.coerced, counters["coerced"]) == ("aaa", False, 0)
+    taken = call(declare("repeat", schema, coerce="safe"), arguments)
+    assert (taken.outcome, taken.text, taken.coerced) == (Outcome.OK, "aaa", True)
+    plain = call(declare("repeat", schema, coerce="safe"), {"query": "a", "limit": 3})
+    assert (plain.text, plain.coerced) == ("aaa", False)
 
 
 @pytest.mark.parametrize("how", ["exception", "echo"])
@@ -228,8 +227,8 @@ def test_a_secret_that_a_tool_lets_out_reaches_neither_model_nor_log_nor_recordi
     told: list[str] = []
     keys = {"redact": redact, "record": file, "notify": lambda _, text: told.append(text)}
     with caplog.at_level(logging.DEBUG):
-        result, _ = call(declaration, {"how": how}, **keys)
-        refused, _ = call(declaration, {"how": CANARY}, **keys)
+        result = call(declaration, {"how": how}, **keys)
+        refused = call(declaration, {"how": CANARY}, **keys)
     assert "[redacted]" in result.text
     assert refused.outcome is Outcome.INVALID_ARGUMENTS
     seen = f"{result} {refused} {caplog.text} {told} {file.read_text()}"

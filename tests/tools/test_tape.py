@@ -147,7 +147,6 @@ def test_a_tool_that_changes_a_world_is_called_while_the_others_are_played_back(
     async def story() -> list[str]:
         async with Executor([declare("echo"), own], replay=read_tape(file)) as executor:
             results = [await ask(executor, "echo", query="a"), await ask(executor, "record", query="x")]
-            assert executor.counters["calls"] == 2
             return [result.text for result in results]
 
     assert asyncio.run(story()) == ["a", "x: 1"]

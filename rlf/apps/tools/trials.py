@@ -88,7 +88,7 @@ async def time_calls(
         if has_floor:
             await executor.invoke(ToolCall(plain.name, calls[0]), trajectory_id="bench-first")
         wall_s = await _spread(call, calls, concurrency)
-        lags, num_abandoned = list(executor.monitor.lags_s), executor.counters["abandoned"]
+        lags, num_abandoned = list(executor.monitor.lags_s), executor.num_abandoned
     took_arguments = all(result.outcome is not Outcome.INVALID_ARGUMENTS and not result.coerced for result in results)
     has_floor = has_floor and took_arguments and not num_abandoned
     floor_s = await time_plain_calls(plain, calls, concurrency) if has_floor else None

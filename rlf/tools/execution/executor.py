@@ -6,7 +6,6 @@ These two are the way of every call, whatever the kind of its tool.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections import Counter
@@ -97,7 +96,6 @@ class Executor:
         self._record_rewards = record_rewards
         self._reward_tape: TapeWriter | None = None
         self._replay = replay
-        self._counts: Counter[str] = Counter(calls=0, cached=0, truncated=0, retries=0, coerced=0)
         self._stack = AsyncExitStack()
         self.monitor = LoopMonitor(notify)
 
@@ -107,18 +105,9 @@ class Executor:
         return tuple(declaration.description_for_model for declaration in self._declarations if not declaration.hidden)
 
     @property
-    def counters(self) -> Mapping[str, int]:
-        """Calls so far: all, by outcome, cached, truncated, retries, coerced; how often a tool held up the loop; and
-        how many calls are abandoned and still run, and how often what a tool runs was started again.
-        """
-        abandoned = sum(tool.num_abandoned for tool in self._tools.values())
-        restarts = sum(tool.runtime.num_restarts for tool in self._tools.values())
-        return {
-            **self._counts,
-            "loop_blocked": self.monitor.num_blocks.total(),
-            "abandoned": abandoned,
-            "restarts": restarts,
-        }
+    def num_abandoned(self) -> int:
+        """How many calls are abandoned and still run."""
+        return sum(tool.num_abandoned for tool in self._tools.values())
 
     @property
     def plays_back(self) -> bool:
@@ -177,7 +166,7 @@ class Executor:
         await self._stack.aclose()
         if self._reward_tape is not None:
             self._reward_tape.close()
-        logger.info("closed %d tools after %d calls", len(self._tools), self._counts["calls"])
+        logger.info("closed %d tools", len(self._tools))
 
     @property
     def for_rewards(self) -> ToolInvoker:
@@ -194,8 +183,6 @@ class Executor:
 
     async def invoke_from(self, call: ToolCall, origin: CallOrigin, *, also_hidden: bool = False) -> ToolResult:
         """Runs one call as `invoke` does: of an agent's model, or of a reward term, which may call hidden tools too."""
-        counts = self._counts
-        counts["calls"] += 1
         if self._replay is not None and call.name not in self._tools:
             result = self._replay.answer(self._identify_call(call, origin.trajectory_id))
         else:
@@ -211,22 +198,10 @@ class Executor:
                     result = await self._call_cached(tool, call.arguments, course)
                 else:
                     result = await tool.run(call.arguments, course)
-            except asyncio.CancelledError:  # with what the call has spent, if it reached its tool: `ToolInvoker.invoke`
-                counts[Outcome.CANCELLED] += 1
-                raise
             finally:
                 end_wait(course)
             if self._tape is not None:
                 self._tape.add(self._identify_call(call, origin.trajectory_id), result)
-        counts[result.outcome] += 1
-        if len(result.attempts) > 1:
-            counts["retries"] += len(result.attempts) - 1
-        if result.cached:
-            counts["cached"] += 1
-        if result.truncated:
-            counts["truncated"] += 1
-        if result.coerced:
-            counts["coerced"] += 1
         return result
 
     def _identify_call(self, call: ToolCall, trajectory_id: str) -> AnsweredCall:

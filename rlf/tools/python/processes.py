@@ -70,7 +70,6 @@ class ProcessRuntime(ToolRuntime):
         self._all: set[_Worker] = set()
         self._reported: set[str] = set()
         """What calls leave in their process, by name: each is reported once."""
-        self.num_restarts = 0
 
     async def open(self) -> None:
         """Starts a first worker. Raises RlfError when it cannot import the function."""
@@ -96,7 +95,6 @@ class ProcessRuntime(ToolRuntime):
                 self._idle.append(worker)
                 return
             self._end_worker(worker)
-            self.num_restarts += 1
             logger.warning("%s: its process %s between two calls; another one is started", self._callable, amiss)
         try:
             self._idle.append(await self._start_worker())
