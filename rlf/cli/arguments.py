@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rlf.cli.commands import is_present, load_function
 from rlf.cli.completion import complete_run, complete_spec, complete_tool_file
 from rlf.core.errors import RlfError, SpecError
+from rlf.core.registry import is_present, load_function
 
 SpecArguments = Annotated[
     list[str],

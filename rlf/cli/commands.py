@@ -5,10 +5,9 @@ A command of an app is there as long as the app's folder is.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+
+from rlf.core.registry import is_present
 
 SECTIONS: dict[str, dict[str, str]] = {
     "Start": {
@@ -132,18 +131,6 @@ GROUPS: dict[str, str] = {
     "agent": "Try out an agent of your own.",
 }
 """Words that several commands begin with, each with the help of the group."""
-
-
-def is_present(home: str) -> bool:
-    """Whether the app of a module is installed; a part of the core always is."""
-    kind, _, rest = home.partition(".")
-    return kind != "apps" or (Path(__file__).parents[1] / kind / rest.partition(".")[0] / "__init__.py").is_file()
-
-
-def load_function(home: str) -> Any:
-    """The function of a command, whose module is loaded by this."""
-    module, _, function = home.partition(":")
-    return getattr(importlib.import_module(f"rlf.{module}"), function)
 
 
 HOMES: Mapping[str, str] = {name: home for name, home in _HOMES.items() if is_present(home)}

@@ -205,6 +205,18 @@ def _entry_points() -> Mapping[str, Mapping[str, EntryPoint]]:
     return found
 
 
+def is_present(home: str) -> bool:
+    """Whether the app of a module is installed; a part of the core always is."""
+    kind, _, rest = home.partition(".")
+    return kind != "apps" or (Path(__file__).parents[1] / kind / rest.partition(".")[0] / "__init__.py").is_file()
+
+
+def load_function(home: str) -> Any:
+    """A function by its module below `rlf`, which is loaded by this, as `apps.look.command:trace`."""
+    module, _, function = home.partition(":")
+    return getattr(importlib.import_module(f"rlf.{module}"), function)
+
+
 # Names of a package that are fetched from their module when they are first used.
 
 

@@ -20,6 +20,7 @@ from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError, RunError
 from rlf.core.files import clear_unfinished, run_folder
 from rlf.core.identity import hash_bytes
+from rlf.core.registry import is_present, load_function
 from rlf.core.text import clean, find_half
 from rlf.lineage.read_only import can_write
 from rlf.lineage.reader import Reader
@@ -28,11 +29,12 @@ from rlf.lineage.run import unfinished_removals
 from rlf.lineage.store import Store, open_store
 
 logger = logging.getLogger(__name__)
+_FIND_DAMAGE = "apps.keep.damage:find_damage"
 
 
 def remove_marked(store: Store, folder_by_run: dict[str, Path | None]) -> None:
     """Marks runs as removed, deletes their folders, then their rows."""
-    from rlf.lineage.marks import removing
+    from rlf.lineage.upkeep import removing
 
     with removing(store, list(folder_by_run)):
         for folder in folder_by_run.values():
@@ -111,10 +113,10 @@ def _blame_damage(store: Store, error: Exception) -> None:
     """Raises RunError where the lineage is damaged: that explains an error, which is a defect of rlf otherwise."""
     from sqlalchemy.exc import DatabaseError
 
-    from rlf.lineage.marks import find_damage
-
+    if not is_present(_FIND_DAMAGE):
+        return
     try:
-        damage = next(find_damage(store), None)
+        damage = next(load_function(_FIND_DAMAGE)(store), None)
     except DatabaseError as unreadable:
         raise RunError(f"{store.place}: the lineage cannot be read: {unreadable.orig}.") from error
     if damage is not None:

@@ -129,7 +129,7 @@ def drop_checkpoints(store: Store, run_id: str, folder: Path, *, from_step: int)
     saved = [item for item in reader.checkpoints(run_id) if item.step >= from_step]
     places = [path_inside(root, Path(item.path).absolute()) for item in saved]
     # Rows first: killed in between, folders are left that nothing names, and no row names a folder that is gone.
-    from rlf.lineage.marks import forget_checkpoints
+    from rlf.lineage.upkeep import forget_checkpoints
 
     forget_checkpoints(store, run_id, [item.step for item in saved])
     for place in places:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlf.core.errors import RlfError
-from rlf.lineage.marks import add_note, add_tags, remove_tags
 from rlf.lineage.reader import Reader
+from rlf.lineage.upkeep import add_note, add_tags, remove_tags
 
 
 @dataclass(frozen=True, slots=True)

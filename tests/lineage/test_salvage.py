@@ -6,10 +6,10 @@ import sqlite3
 import pytest
 from typer.testing import CliRunner
 
+from rlf.apps.keep.damage import find_damage
 from rlf.apps.keep.salvage import salvage
 from rlf.cli import app
 from rlf.core import RlfError, hash_path
-from rlf.lineage.marks import find_damage
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from rlf.apps.look.trace import find
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import TrajectoryFilter
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
 from rlf.lineage.upkeep import Keep, thin
-from rlf.reports.trace import find
 from rlf.types import RunFinished, RunStatus, StepFinished
 
 from .builders import run_record, scored
@@ -46,7 +46,7 @@ def places(reader, text):
 def test_the_same_trajectories_are_found_with_and_without_the_index(reader, text, monkeypatch):
     first, second = places(reader, text), places(reader, text)
     assert reader.store.index_file.is_file()
-    monkeypatch.setattr("rlf.reports.trace._with_words", lambda reader, run_id, heads, text: heads)
+    monkeypatch.setattr("rlf.apps.look.trace._with_words", lambda reader, run_id, heads, text: heads)
     assert first == second == places(reader, text)
 
 

@@ -7,18 +7,17 @@ import pytest
 from sqlalchemy import Boolean, Float, Integer, LargeBinary, insert, text, update
 
 from rlf.apps.keep import archive as transfer
+from rlf.apps.keep import damage
 from rlf.apps.keep.archive import copy_run
+from rlf.apps.keep.damage import find_damage
 from rlf.apps.keep.upkeep import drop_unnamed_blobs, remove_run
 from rlf.core import RlfError
-from rlf.lineage import marks as damage
 from rlf.lineage import tables
-from rlf.lineage import upkeep as soundness
-from rlf.lineage.marks import add_note, add_tags, find_damage, remove_tags
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
-from rlf.lineage.upkeep import Keep, parse_keep, thin
+from rlf.lineage.upkeep import Keep, add_note, add_tags, parse_keep, remove_tags, thin
 from rlf.types import EvaluationFinished, RunFinished, RunStatus, StepFinished
 
 from .builders import run_record, scored, step
@@ -123,10 +122,10 @@ def wrong_values(table, column):
     if isinstance(kind, (Integer, Float, Boolean)):
         return ["'text'", "x'00'"] + (["7"] if isinstance(kind, Boolean) else [])
     wrong = ["x'00'", "CAST(x'41ff42' AS TEXT)"]
-    kind = soundness._JSON.get(table.name, {}).get(column.name)
+    kind = damage._JSON.get(table.name, {}).get(column.name)
     wrong += ["'{\"cut'"] if kind else []
     wrong += ["'[7]'"] if kind is dict else ["'{}'"] if kind is list or column.name == "plan" else []
-    return wrong + (["'no such word'"] if (table.name, column.name) in soundness._WORDS else [])
+    return wrong + (["'no such word'"] if (table.name, column.name) in damage._WORDS else [])
 
 
 @pytest.mark.parametrize("name", ["runs", "steps", "trajectories", "tool_calls", "scores", "parse_failures", "files"])

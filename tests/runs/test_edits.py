@@ -18,8 +18,7 @@ from rlf.apps.keep.upkeep import drop_unnamed_blobs
 from rlf.apps.keep.verification import verify_folder
 from rlf.cli import app
 from rlf.lineage.blobs import compress, decompress
-from rlf.lineage.marks import add_note, add_tags
-from rlf.lineage.upkeep import Keep, thin
+from rlf.lineage.upkeep import Keep, add_note, add_tags, thin
 from rlf.runs.place import open_lineage, open_reader
 from rlf.runs.resume import resume
 from rlf.runs.start import run

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
+from rlf.apps.keep.damage import find_damage
 from rlf.builtin.encyclopedia import search
 from rlf.cli.live import event_line
-from rlf.lineage.marks import find_damage
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TrajectoryFilter
 from rlf.runs.place import open_lineage

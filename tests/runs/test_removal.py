@@ -15,10 +15,10 @@ from rlf.apps.keep.verification import verify, verify_folder
 from rlf.core import RlfError
 from rlf.core.files import path_inside, run_folder
 from rlf.lineage import tables
-from rlf.lineage.marks import removing
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run
+from rlf.lineage.upkeep import removing
 from rlf.runs.place import open_lineage
 from rlf.runs.restore import drop_checkpoints
 from rlf.types import RunFinished, RunStatus
@@ -126,7 +126,7 @@ def test_an_export_copies_nothing_that_a_link_in_the_run_points_to_outside(runs,
 KILLED = """
 import os, shutil, signal, sys
 from pathlib import Path
-import rlf.lineage.marks as marks
+import rlf.lineage.upkeep as marks
 from rlf.runs.place import open_reader
 from rlf.apps.keep.upkeep import remove_with_folders
 

@@ -18,10 +18,11 @@ from rlf.apps.demos.steps import play_each
 from rlf.apps.demos.trainers import UNEQUAL, WHOLE, TrainerForm, check_name, row_messages, write_rows
 from rlf.chat.on_disk import read_tokenizer
 from rlf.cli.arguments import runs_option
-from rlf.cli.commands import HOMES, load_function
+from rlf.cli.commands import HOMES
 from rlf.core import RlfError
 from rlf.core.files import write_whole
 from rlf.core.identity import hash_json
+from rlf.core.registry import load_function
 from rlf.endpoints.spec import EndpointSpec
 from rlf.rewards.labels import LABELS, read_labelled_lines
 from rlf.rewards.normalization import normalize

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlf.apps.init.tables import MADE_ANEW, Table, find_uncopied, questions_of, read_table
-from rlf.cli.commands import is_present, load_function
 from rlf.core.errors import RlfError
 from rlf.core.files import write_whole
-from rlf.core.registry import nearest
+from rlf.core.registry import is_present, load_function, nearest
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _SCHEMAS = "apps.schema.schemas:write_schemas"

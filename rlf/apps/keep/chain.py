@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, text
 
+from rlf.apps.keep.damage import Progress
 from rlf.lineage import chain, tables
 from rlf.lineage.chain import SIZE, Link, LinkKind, RowDigest, Values, link_hash
-from rlf.lineage.marks import Progress
 from rlf.lineage.records import INTERRUPTED, TRAIN
 from rlf.types import RunStatus
 

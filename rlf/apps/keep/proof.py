@@ -22,9 +22,9 @@ from rlf import __version__
 from rlf.apps.keep.card import CURVE, card_markdown
 from rlf.apps.keep.export import CARD, PROOF, PROOF_LINEAGE, make_card
 from rlf.apps.keep.verification import check_rows
-from rlf.cli.commands import is_present, load_function
 from rlf.core.errors import RlfError, RunError
 from rlf.core.identity import hash_path
+from rlf.core.registry import is_present, load_function
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, Evaluation, Run, StoredTrajectory, TrajectoryFilter
 from rlf.lineage.store import open_store

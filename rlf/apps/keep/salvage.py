@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import Table, select
 
 from rlf.apps.keep.archive import copy_database, is_readable
+from rlf.apps.keep.damage import find_fault
 from rlf.core import RlfError, RunError
 from rlf.core.files import published, scratch
 from rlf.lineage import tables
@@ -24,7 +25,6 @@ from rlf.lineage.chain import LinkKind, link_hash
 from rlf.lineage.migrate import VERSION_TABLE, foreign_words
 from rlf.lineage.read_only import names_of_tables
 from rlf.lineage.store import open_store
-from rlf.lineage.upkeep import find_fault
 
 _HEADER = 100
 """Bytes at the beginning of a SQLite file."""

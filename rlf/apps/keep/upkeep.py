@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from sqlalchemy import Connection, delete, func, insert, select
 
+from rlf.apps.keep.damage import cut_imports, read_named
 from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
 from rlf.lineage import tables
@@ -18,7 +19,7 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import Export, Run
 from rlf.lineage.resumed import check_stopped
 from rlf.lineage.store import Store
-from rlf.lineage.upkeep import cut_imports, parse_keep, read_named, thin
+from rlf.lineage.upkeep import parse_keep, thin
 from rlf.runs.place import remove_marked
 
 _BATCH = 500

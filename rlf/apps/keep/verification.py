@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlf.apps.keep.chain import ChainFindings, check_chain
+from rlf.apps.keep.damage import Progress, find_damage
 from rlf.apps.keep.recompute import Recomputation, check_plan
 from rlf.apps.keep.salvage import ReadTable, read_tables
 from rlf.apps.keep.upkeep import stray_folders
 from rlf.core.errors import RlfError, RunError
 from rlf.core.files import is_run_id
-from rlf.lineage.marks import Progress, find_damage
 from rlf.lineage.reader import Reader
 from rlf.lineage.store import DamagedDatabase, NoDatabase, Store
 from rlf.runs.place import open_lineage

@@ -222,8 +222,8 @@ def trace(
     """Show a trajectory turn by turn, or find some: failed, flipped, best, by parse failure or text; or calls."""
     from rlf.apps.look.events import find_calls, follow_trajectories
     from rlf.apps.look.tables import calls_table, matches_table
+    from rlf.apps.look.trace import find, find_flipped
     from rlf.lineage.records import TRAIN
-    from rlf.reports.trace import find, find_flipped
     from rlf.runs.place import open_reader
     from rlf.runs.trajectories import wanted_trajectories
 

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from rlf.apps.look.trace import find
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.errors import RlfError
 from rlf.core.registry import nearest
 from rlf.lineage.calls import names_inside, read_calls
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, FoundCall, Run, StoredTrajectory, TrajectoryFilter
-from rlf.reports.trace import find
 from rlf.spec.model_files import model_location
 from rlf.types import EvaluationFinished, Notice, Outcome, RunEvent, RunStatus, StepFinished
 

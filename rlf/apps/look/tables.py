@@ -15,6 +15,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from rlf.apps.look.trace import TrajectoryMatch, cut_text
 from rlf.core import RlfError, nearest
 from rlf.core.identity import short
 from rlf.lineage.records import FoundCall, Run
@@ -33,7 +34,6 @@ from rlf.reports.sheets import (
     visible,
 )
 from rlf.reports.summary import change_view, example_parts
-from rlf.reports.trace import TrajectoryMatch, cut_text
 from rlf.reports.trajectory import ReadOpening, no_opening
 from rlf.reports.verdict import verdict_text
 from rlf.types.events import RunStatus, is_gap

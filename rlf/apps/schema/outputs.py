@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from rlf.apps.schema import schemas
-from rlf.cli.commands import HOMES, is_present
+from rlf.cli.commands import HOMES
 from rlf.core.plain_json import VERSION, json_fields, json_properties
+from rlf.core.registry import is_present
 from rlf.spec.facts import attribute_docs, first_paragraph
 
 # The types that commands print with `--json`: of `data` by command, and of events by command and event.
@@ -58,7 +59,9 @@ _OUTPUTS: dict[str, str] = {
     ),
     "export": "apps.keep.export.ModelExport",
     "verify": "apps.keep.proof.ModelProof",
-    "trace": "list[reports.trace.TrajectoryMatch] | list[lineage.records.FoundCall] | lineage.records.StoredTrajectory",
+    "trace": (
+        "list[apps.look.trace.TrajectoryMatch] | list[lineage.records.FoundCall] | lineage.records.StoredTrajectory"
+    ),
     "why": (
         "apps.evaluate.why.Explanation | apps.evaluate.explain_run.RunExplanation | apps.evaluate.turn.TurnExplanation"
     ),

@@ -21,9 +21,9 @@ from rlf.apps.web.guard import Departures, RequestGuard
 from rlf.apps.web.pages import ROUTERS
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import API, Area, Site
-from rlf.cli.commands import is_present, load_function
 from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError, SpecError
 from rlf.core.plain_json import as_json
+from rlf.core.registry import is_present, load_function
 
 # Response schemas of each operation of `/api/v1`, from the types that its function returns.
 

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Select, select, tuple_
 
 from rlf.core.errors import RlfError
+from rlf.core.registry import load_function
 from rlf.lineage import tables
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import (
@@ -26,7 +27,6 @@ from rlf.lineage.values import AnyRow, filter_conditions, find_row, read_asked, 
 from rlf.reports.pages.chart import Chart, Line
 from rlf.reports.pages.render import Side, side
 from rlf.reports.statistics import wilson_interval
-from rlf.reports.trace import find, find_flipped
 from rlf.runs.trajectories import Openings
 from rlf.types.trajectory import Trajectory
 
@@ -190,9 +190,9 @@ def _read_page(
     if not listed.text and not listed.flipped:
         return read_page(reader, run_id, listed.wanted, listed.order, after, limit)
     if listed.text:
-        found = find(reader, run_id, listed.wanted, listed.text, limit, after)
+        found = load_function("apps.look.trace:find")(reader, run_id, listed.wanted, listed.text, limit, after)
     else:
-        found = find_flipped(reader, run_id, limit) if after is None else []
+        found = load_function("apps.look.trace:find_flipped")(reader, run_id, limit) if after is None else []
     return [TrajectoryLine(match.summary, match.question) for match in found]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from rlf.apps.web.site import Area, Site
-from rlf.cli.commands import load_function
+from rlf.core.registry import load_function
 
 Names = Annotated[list[str], Query(max_length=26)]
 _COMPARISON, _QUESTION = "apps.compare.page:view_comparison", "apps.compare.page:view_question"

@@ -12,8 +12,8 @@ from fastapi.responses import HTMLResponse
 
 from rlf.apps.web.pages.shared import lineage, page, site_of
 from rlf.apps.web.run_views import page_overviews, run_title
-from rlf.cli.commands import load_function
 from rlf.core.errors import NotFoundError, RlfError
+from rlf.core.registry import load_function
 from rlf.lineage.reader import Reader
 
 router = APIRouter(include_in_schema=False)

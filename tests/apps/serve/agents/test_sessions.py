@@ -24,6 +24,7 @@ from rich.console import Console
 
 from rlf.apps.demos.origins import candidate_of
 from rlf.apps.judges.prompts import transcript
+from rlf.apps.look.text_index import all_text
 from rlf.apps.serve import dialogue
 from rlf.apps.serve.agents import AgentServer, calls, programs
 from rlf.apps.serve.agents.programs import AgentSession
@@ -34,7 +35,6 @@ from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import open_format
 from rlf.core import RlfError
 from rlf.core.errors import CheckError
-from rlf.lineage.text_index import all_text
 from rlf.reports.pages.render import render_page, side
 from rlf.reports.trajectory import opening, show_links, trajectory_view
 from rlf.rollout.loop import Setting

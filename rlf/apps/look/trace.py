@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import dropwhile, islice
 from typing import TYPE_CHECKING
 
+from rlf.apps.look.text_index import TextIndex, all_text
 from rlf.lineage.records import StoredTrajectory, TrajectoryFilter, TrajectorySummary
-from rlf.lineage.text_index import TextIndex, all_text
 from rlf.reports.summary import pairs, read_changes
 
 if TYPE_CHECKING:
