@@ -88,7 +88,7 @@ def secrets(plan: Plan) -> list[str]:
 def launch_script(plan: Plan, options: Sequence[str]) -> str:
     """A script that starts the job from its own folder, one option a line."""
     address = openrlhf_settings(plan.spec).ray_address
-    command = shlex.join(["deepspeed", *launcher(plan.spec)] if plan.spec.imitates_only else ENTRY)
+    command = shlex.join(["torchrun", *launcher(plan.spec)] if plan.spec.imitates_only else ENTRY)
     if address is not None:
         command = f"ray job submit --address={shlex.quote(address)} --working-dir=. -- {command}"
     starts = [index for index, word in enumerate(options) if word.startswith("--")]

@@ -330,7 +330,7 @@ class OpenRlhfRun:
         log, folder = self.job.log(number), self.job.folder
         if self._imitated is not None:
             environment["PATH"] = os.pathsep.join([str(Path(self._place.python).parent), environment.get("PATH", "")])
-            starter = [self._place.python, "-m", "deepspeed.launcher.runner", "--master_port", str(free_port())]
+            starter = [self._place.python, "-m", "torch.distributed.run", "--master_port", str(free_port())]
             command = [*starter, *launcher(self._plan.spec), *options]
             self._reach("trainer")
             async with logged(command, log=log, environment=environment, folder=folder) as process:

@@ -1,7 +1,7 @@
 """A run whose every step imitates is a job of OpenRLHF's supervised trainer: its options, its rows, what it lacks.
 
-The trainer samples nothing and needs neither Ray nor vLLM: DeepSpeed's launcher starts a process for each GPU of one
-machine. They run `imitate`, which gives the trainer the tokens and masks that rollouts of the spec would have.
+The trainer samples nothing and needs neither Ray nor vLLM: torchrun starts a process for each GPU of one machine. They
+run `imitate`, which gives the trainer the tokens and masks that rollouts of the spec would have.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def job_argv(spec: RunSpec, job: Job) -> list[str]:
 
 
 def launcher(spec: RunSpec) -> list[str]:
-    """DeepSpeed's launcher of a run that imitates alone; the module's options follow."""
-    return ["--num_gpus", str(openrlhf_settings(spec).actor.per_node), "--module", MODULE]
+    """What torchrun starts, and the module's options follow; DeepSpeed's launcher imports DeepSpeed twice for it."""
+    return ["--nproc_per_node", str(openrlhf_settings(spec).actor.per_node), "--module", MODULE]
 
 
 async def draw_demonstrations(spec: RunSpec, shown: Demonstrations) -> list[list[Scored]]:
@@ -128,7 +128,7 @@ def write_imitated(steps: Sequence[Sequence[Scored]], heldout: Sequence[Scored],
 
 
 _LACKING = {
-    "ray_address": "it is started on the GPUs of this machine, by DeepSpeed's launcher. Remove it.",
+    "ray_address": "it is started on the GPUs of this machine, by torchrun. Remove it.",
     "ema": "it keeps no mean of weights. Remove it.",
     "hf_checkpoints": "it counts each such folder as a checkpoint, and removes one for the other. Remove it: the final "
     "model is such a folder.",
