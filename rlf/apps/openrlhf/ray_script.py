@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -100,11 +101,12 @@ def start_ray(patience_s: float, options: Sequence[str]) -> None:
 
     Ray 2.55 gives its raylet 30 s to report, in a local variable of `Node.__init__` that no option and no variable of
     the environment reaches. Its loop calls `services.get_node`, which here returns only when there is an answer, or
-    none will come.
+    none will come. The raylet itself ends where its agents do not report in time; a variable gives them as long.
     """
     from ray._private import node, services
     from ray.scripts.scripts import cli
 
+    os.environ.setdefault("RAY_agent_register_timeout_ms", f"{patience_s * 1000:.0f}")
     started: list[Any] = []
     start_processes, get_node = node.Node.start_ray_processes, services.get_node
     deadline = time.monotonic() + patience_s
@@ -129,14 +131,12 @@ def start_ray(patience_s: float, options: Sequence[str]) -> None:
 
 
 def _end_if_dead(node: Any) -> None:
-    """Ends this process where one that Ray started has ended: its part would be waited for in vain."""
-    for name, process in node.dead_processes():
-        if name not in _NEEDED:
-            continue
+    """Ends this process where one of Ray's has, with its last line before a stack: it would be waited for in vain."""
+    for name, process in (dead for dead in node.dead_processes() if dead[0] in _NEEDED):
         logs = Path(node.get_logs_dir_path())
         texts = [(logs / f"{name}{ending}") for ending in (".err", ".out")]
         lines = [line for path in texts if path.is_file() for line in path.read_text(errors="replace").splitlines()]
-        words = next((f": {line.strip()}" for line in reversed(lines) if line.strip()), "")
+        words = next((f": {line.strip()}" for line in reversed(lines) if line.strip() and "(+0x" not in line), "")
         sys.exit(f"Ray's {name} ended with code {process.returncode} before it reported{words}")
 
 

@@ -232,7 +232,7 @@ def test_a_job_that_the_disk_does_not_hold_is_refused_before_it_starts(tmp_path,
     assert not list(tmp_path.glob("*/job"))
 
 
-def test_ray_has_longer_to_come_up_than_its_own_limit(tmp_path, left_nothing):
+def test_ray_and_its_agents_have_longer_to_come_up_than_its_own_limits(tmp_path, left_nothing):
     at = place(raylet="slow")
     assert start(tmp_path, at=at, extra=["train.steps=1", "eval.every=1"]).status is RunStatus.FINISHED
 

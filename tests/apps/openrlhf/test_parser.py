@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from rlf.apps.openrlhf import flags as parser
 from rlf.apps.openrlhf.argv import OPTIONS, argv
 from rlf.apps.openrlhf.flags import EFFECTS, REFUSED, TAKES, check_options, find_flag_faults, parse_options
 from rlf.apps.openrlhf.settings import VERSION
+from rlf.apps.openrlhf.supervised import job_argv, program_of
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec
 
@@ -66,6 +68,27 @@ def test_training_gets_the_values_that_the_spec_says(load):
     assert got["algo"]["kl"]["init_coef"] == 0.0
     assert got["reward"]["remote_url"] == ["agent"]
     assert got["ds"]["attn_implementation"] == "sdpa"
+
+
+@installed
+@pytest.mark.parametrize("imitates", [False, True], ids=["samples", "imitates"])
+def test_what_no_option_says_openrlhf_computes_as_the_local_engine_does(imitates):
+    """Its defaults stand for what no key names: AdamW's epsilon, and terms of a loss that the local engine lacks."""
+    changes = ("train.algorithm=supervised", "data.demonstrations.steps=null", "data.eval=null", "eval={}")
+    alone = changes if imitates else ("data.demonstrations=null",)
+    spec = load_spec([SPECS / "cold_start.yaml"], ["engine={kind: openrlhf}", *alone, "rollout.schedule=clock"]).spec
+    options = job_argv(spec, JOB)
+    got = parse_options(options, program=program_of(spec)).arguments
+    trained = got if imitates else got["actor"]
+    assert not any(word.endswith("adam.eps") for word in options)
+    assert trained["adam"]["eps"] == torch.optim.AdamW([torch.zeros(1)]).defaults["eps"]
+    assert (trained["lr_scheduler"], trained["lr_warmup_ratio"]) == ("linear", 0.0)
+    assert (trained if not imitates else got["model"])["aux_loss_coef"] == 0
+    assert got["ds"]["lora"]["dropout"] == 0
+    if not imitates:
+        assert (trained["entropy_coef"], trained["dual_clip"], got["algo"]["kl"]["init_coef"]) == (None, None, 0.0)
+        assert got["algo"]["advantage"]["is_correction_level"] == "off"
+        assert (got["reward"]["normalize_enable"], got["reward"]["overlong_buffer_len"]) == (False, None)
 
 
 @installed

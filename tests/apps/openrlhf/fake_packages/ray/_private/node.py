@@ -9,6 +9,7 @@ from pathlib import Path
 from ray._private import services
 
 _LIMIT_S = 0.1
+_PATIENCE = "RAY_agent_register_timeout_ms"
 
 
 class Node:
@@ -28,7 +29,9 @@ class Node:
     def start_ray_processes(self):
         code = "import time; time.sleep(600)  # a daemon"
         if os.environ.get("FAKE_RAYLET") == "dead":
-            code = "import sys; sys.exit('\\nno room in /dev/shm\\n')"
+            code = "import sys; sys.exit('\\nno room in /dev/shm\\nraylet/raylet(+0x258107) [0x55d107]\\n')"
+        if os.environ.get("FAKE_RAYLET") == "slow" and int(os.environ.get(_PATIENCE, 30_000)) < 300_000:
+            code = "import sys; sys.exit('an agent timed out')"
         with (self.folder / "raylet.err").open("w") as log:
             self.raylet = subprocess.Popen([sys.executable, "-c", code], stderr=log, start_new_session=True)
 
