@@ -118,20 +118,19 @@ from openrlhf.utils.distributed_sampler import DistributedSampler
 from openrlhf.utils import get_tokenizer
 from torch.utils.data import DataLoader
 from rlf.apps.openrlhf.imitate import TokenRows
-model, seed, ranks = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+model, seed = sys.argv[1], int(sys.argv[2])
 strategy = SimpleNamespace(seed=seed, print=lambda *_: None, is_rank_0=lambda: False)
 tokenizer = get_tokenizer(model, SimpleNamespace(config=SimpleNamespace()), "right", strategy)
 rows = TokenRows(blending_datasets("data/train.jsonl", None, strategy), tokenizer, 256, strategy)
-for rank in range(ranks):
+for ranks, rank in (1, 0), (2, 0), (2, 1):
     sampler = DistributedSampler(rows, ranks, rank, shuffle=True, seed=seed, drop_last=True)
     for tokens, attended, losses in DataLoader(rows, batch_size=8, sampler=sampler, collate_fn=rows.collate_fn):
-        print(json.dumps([part.squeeze(1).tolist() for part in (tokens, attended, losses)]))
+        print(json.dumps([[part.squeeze(1).tolist() for part in (tokens, attended, losses)], ranks]))
 """
 
 
 @needs_environment
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_its_own_loader_gives_the_tokens_and_masks_of_rollouts_in_the_steps_that_the_lineage_says(ranks, tmp_path):
+def test_its_own_loader_gives_the_tokens_and_masks_of_rollouts_in_the_steps_that_the_lineage_says(tmp_path):
     spec = shown(*ON_CPU, "train.steps=4", "eval.every=4", "seed=3").spec
     job = Job(tmp_path, tmp_path)
     harness = build_harness(spec, load_tokenizer(model_location(spec.model.path)), lambda *_: None)
@@ -147,20 +146,21 @@ def test_its_own_loader_gives_the_tokens_and_masks_of_rollouts_in_the_steps_that
     assert len(job.heldout.read_text().splitlines()) == 16
     assert len(job.train.read_text().splitlines()) == 80 < sum(map(len, steps)), "each once"
     place = CpuPlace(rehearsal_environment(), vllm=False).for_job(spec)
-    command = [place.python, "-c", _READ, model_location(spec.model.path), "3", str(ranks)]
+    command = [place.python, "-c", _READ, model_location(spec.model.path), "3"]
     done = subprocess.run(command, env=place.environment({}), cwd=tmp_path, check=True, capture_output=True, text=True)
-    batches = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[[[")]
-    read = [row for batch in batches for row in zip(*batch, strict=True)]
-    assert len(read) == 128
-    by_rank = [read[start : start + 128 // ranks] for start in range(0, 128, 128 // ranks)]
-    in_order = [row for rows in zip(*by_rank, strict=True) for row in rows]
-    for number, step in enumerate(steps):
-        batch = make_batch(step)
-        for row, ours, mask in zip(
-            in_order[number * 32 :][:32], step, batch.loss_mask_BT.tolist(), strict=True
-        ):  # OpenRLHF's mask is of the token before
-            tokens, attended, losses = row
-            size = sum(attended)
-            assert tokens[:size] == list(ours.trajectory.tokens)
-            assert [False, *(loss == 1 for loss in losses[: size - 1])] == mask[:size]
-            assert not any(losses[size - 1 :]) and not any(mask[size:])
+    batches = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[[[[")]
+    for ranks in (1, 2):
+        read = [row for batch, of in batches if of == ranks for row in zip(*batch, strict=True)]
+        assert len(read) == 128
+        by_rank = [read[start : start + 128 // ranks] for start in range(0, 128, 128 // ranks)]
+        in_order = [row for rows in zip(*by_rank, strict=True) for row in rows]
+        for number, step in enumerate(steps):
+            batch = make_batch(step)
+            for row, ours, mask in zip(
+                in_order[number * 32 :][:32], step, batch.loss_mask_BT.tolist(), strict=True
+            ):  # OpenRLHF's mask is of the token before
+                tokens, attended, losses = row
+                size = sum(attended)
+                assert tokens[:size] == list(ours.trajectory.tokens)
+                assert [False, *(loss == 1 for loss in losses[: size - 1])] == mask[:size]
+                assert not any(losses[size - 1 :]) and not any(mask[size:])
