@@ -31,6 +31,7 @@ from pydantic_core import PydanticCustomError
 
 from rlf.core.errors import RlfError, describe_type
 from rlf.core.identity import Stamp, hash_bytes, hash_path, stamp_file
+from rlf.core.redact import strike_environment
 from rlf.core.registry import nearest
 from rlf.core.search_path import OWN, extend_path, library_folders, show_place
 
@@ -196,6 +197,25 @@ def show_own_line(error: BaseException) -> str:
     trace: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
     passed = [(frame.f_code.co_filename, line) for frame, line in walk_tb(trace)]
     return next((f" ({Path(file).name}:{line})" for file, line in reversed(passed) if file in own), "")
+
+
+def show_missing_import(error: BaseException) -> str:
+    """What to do where users' code, or an installed package, imports a module that is not there: waiting is in vain.
+
+    Nothing for any other error, such as that of an import in a text that a model wrote, which is in no such file.
+    """
+    if not issubclass(type(error), ModuleNotFoundError):
+        return ""
+    trace: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    passed = [frame.f_code.co_filename for frame, _ in walk_tb(trace)]
+    last = next((file for file in reversed(passed) if not file.startswith("<frozen importlib")), "")
+    folders = {str(file.parent) for file, *_ in _IMPORTED.values()}
+    missing = getattr(error, "name", None)
+    if not isinstance(missing, str) or not (str(Path(last).parent) in folders or last.startswith(_package_folders())):
+        return ""
+    from rlf.core.mistakes import install
+
+    return f". {install(strike_environment(missing).partition('.')[0])}".removesuffix(".")
 
 
 def missing_name(name: str, part: str, known: Sequence[str]) -> str:

@@ -83,7 +83,12 @@ def import_fault(name: str, fault: BaseException) -> str:
         return f"{words} Install the package that holds it, or name a file: `./file.py:name`."
     if beside.is_file():
         return f"{words} Imports start at the current folder, not at {show_place(str(beside))}: import it from there."
-    return f"{words} Run `pip install {missing}` where it is a package, or correct the import."
+    return f"{words} {install(missing)}"
+
+
+def install(missing: str) -> str:
+    """What to do where a module is not there."""
+    return f"Run `pip install {missing}` where it is a package, or correct the import."
 
 
 def _show_place_of(fault: BaseException) -> str:

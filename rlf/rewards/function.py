@@ -24,7 +24,7 @@ from time import perf_counter
 from typing import Any, Self
 
 from rlf.core import RlfError, RunError
-from rlf.core.callables import show_own_line
+from rlf.core.callables import show_missing_import, show_own_line
 from rlf.core.text import clean, describe
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import golds
@@ -361,8 +361,9 @@ class _Asking:
 
 
 def _make_fault_result(error: BaseException) -> _TermResult:
-    words = describe(error)[:_MAX_REASON_CHARS]
-    return _TermResult(None, ScoreState.FAULT, words + show_own_line(error))
+    words, missing = describe(error)[:_MAX_REASON_CHARS], show_missing_import(error)
+    state = ScoreState.GONE if missing else ScoreState.FAULT
+    return _TermResult(None, state, words + show_own_line(error) + missing)
 
 
 def _make_score(term: Term, result: _TermResult, step: int, *, may_drop: bool) -> Score:

@@ -43,13 +43,15 @@ class AgentFailure(StrEnum):
     """It ended without a call of the model, as one does that catches errors of its client."""
     FLOOD = "flood"
     """It printed more than 16 MB."""
+    GONE = "gone"
+    """Its callable imports a module that is not there."""
     BREAK = "break"
     """It asked with a prompt that continues no earlier call, with `on_break: fail`."""
 
     @property
     def may_pass(self) -> bool:
         """Whether it may go another time: a service that is down comes back, a history that is rewritten does not."""
-        return self in (AgentFailure.EXIT, AgentFailure.TIMEOUT, AgentFailure.NO_CALL)
+        return self not in (AgentFailure.FLOOD, AgentFailure.BREAK)
 
 
 def agent_error(failure: AgentFailure, words: str) -> str:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.error import HTTPError, URLError
 
+from rlf.core.callables import show_missing_import
 from rlf.core.clocks import clock
 from rlf.core.errors import describe_type
 from rlf.core.plain_json import json_text
@@ -72,8 +73,15 @@ def tool_failure(failure: EndpointFailure, headers: Mapping[str, str] = MappingP
 
 def words_of(fault: BaseException) -> str:
     """What an exception says: a failed call's own words, any other's description."""
+    return failure_by(fault).text
+
+
+def failure_by(fault: BaseException) -> ToolFailure:
+    """The failed call that an exception of a tool's own code is."""
     # `isinstance` would ask the exception for its class, which may run code of its own
-    return fault.text if issubclass(type(fault), ToolFailure) and isinstance(fault, ToolFailure) else describe(fault)
+    if issubclass(type(fault), ToolFailure) and isinstance(fault, ToolFailure):
+        return fault
+    return ToolFailure(outcome_of_fault(fault), describe(fault) + show_missing_import(fault))
 
 
 def outcome_of_fault(fault: BaseException) -> Outcome:
@@ -102,6 +110,8 @@ def _members(fault: BaseException) -> Iterator[BaseException]:
 
 
 def _outcome_of_one(fault: BaseException) -> Outcome:
+    if show_missing_import(fault):
+        return Outcome.GONE
     if isinstance(fault, ConnectionRefusedError | socket.gaierror):
         return Outcome.UNREACHABLE
     if isinstance(fault, ConnectionError) or not class_names(fault).isdisjoint(_LOST_CONNECTIONS):

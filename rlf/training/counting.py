@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from rlf.core.identity import derive_seed
 from rlf.rollout.rollout import AGAIN, Prefix, Rollout, find_broken
-from rlf.spec.agent import failure_of
+from rlf.spec.agent import AgentFailure, failure_of
 from rlf.spec.models import FilterSpec
-from rlf.types.score import Scored, ScoreState
+from rlf.types.score import Score, Scored, ScoreState
 from rlf.types.task import Task
 from rlf.types.tool import Outcome
 from rlf.types.trajectory import StopReason, Trajectory
@@ -162,6 +162,11 @@ class MissingRewardCause(NamedTuple):
     is_gone: bool = False
     """Whether to wait for it is in vain."""
 
+    @classmethod
+    def of(cls, score: Score) -> MissingRewardCause:
+        """A term that has no value."""
+        return cls(term_name(score.term), score.reason, score.state.may_pass, score.state is ScoreState.GONE)
+
 
 def counts(scored: Scored) -> bool:
     """Whether a trajectory can be learnt from: it has a reward and the policy sampled something."""
@@ -197,13 +202,13 @@ def find_cause(scored: Scored) -> MissingRewardCause | None:
         )
         if not missing:  # it was not scored, or the sum is not a finite number
             return None
-        return MissingRewardCause(term_name(missing[0].term), missing[0].reason, missing[0].state.may_pass)
+        return MissingRewardCause.of(missing[0])
     if trajectory.world is not None and trajectory.world.failed is not None:
         return MissingRewardCause(world_name(trajectory.world), error)
     if AGAIN in error:  # what came out otherwise once leaves no state to branch from; it is up
         return MissingRewardCause(error.partition(":")[0], error, may_pass=False)
     if (failure := failure_of(error)) is not None:
-        return MissingRewardCause(AGENT, error, failure.may_pass)
+        return MissingRewardCause(AGENT, error, failure.may_pass, failure is AgentFailure.GONE)
     broken = find_broken(trajectory.calls)
     is_gone = broken is not None and broken.result.outcome is Outcome.GONE
     return MissingRewardCause(tool_name(broken.call.name) if broken else SAMPLER, error, is_gone=is_gone)
@@ -216,7 +221,7 @@ def _missing_success(scored: Scored) -> MissingRewardCause | None:
         first = next((score for score in scored.scores if score.value is None), None)
     if first is None or first.state is ScoreState.GATED:
         return None
-    return MissingRewardCause(term_name(first.term), first.reason, first.state.may_pass)
+    return MissingRewardCause.of(first)
 
 
 def term_name(term: str) -> str:

@@ -22,7 +22,16 @@ from typing import NamedTuple, TypeAlias
 
 from rlf.core.errors import OutageError
 from rlf.rewards.term import Term
-from rlf.training.counting import SAMPLER, MissingRewardCause, counts, find_cause, term_name, tool_name, world_name
+from rlf.training.counting import (
+    AGENT,
+    SAMPLER,
+    MissingRewardCause,
+    counts,
+    find_cause,
+    term_name,
+    tool_name,
+    world_name,
+)
 from rlf.types.score import Scored, ScoreState
 from rlf.types.tool import Outcome
 
@@ -253,7 +262,7 @@ class Outages:
         if found is not None or scored.reward is None:
             return found
         lost = (each for each in scored.scores if each.state.may_pass and each.term in self._weight_by_droppable)
-        return next((MissingRewardCause(term_name(each.term), each.reason) for each in lost), None)
+        return next(map(MissingRewardCause.of, lost), None)
 
     def as_broken(self, scored: Scored) -> Scored:
         """A try that another replaces: it has no reward, also where terms were summed without the one that was down."""
@@ -349,7 +358,7 @@ class Outages:
 
 def _tell_apart(scored: Scored, began: float, now: float) -> tuple[_Signs, _Signs]:
     """What answered a trajectory and what failed it, each with when: now, or for a call by the times of its turns."""
-    answered: _Signs = [(SAMPLER, now)] if counts(scored) else []
+    answered: _Signs = [(SAMPLER, now), (AGENT, now)] if counts(scored) else []
     failed: _Signs = []
     for score in scored.scores:
         if score.state is ScoreState.SCORED and (score.usage is None or score.usage.num_requests):
@@ -368,7 +377,7 @@ def _tell_apart(scored: Scored, began: float, now: float) -> tuple[_Signs, _Sign
     if world is not None and world.failed is None:
         answered.append((world_name(world), now))
     cause = find_cause(scored) if scored.reward is None else None
-    named = (SAMPLER,) if world is None else (SAMPLER, world_name(world))
+    named = (SAMPLER, AGENT) if world is None else (SAMPLER, AGENT, world_name(world))
     if cause is not None and cause.may_pass and cause.name in named:
         failed.append((cause.name, now))
     return answered, failed

@@ -27,11 +27,13 @@ class ScoreState(StrEnum):
     """What it asks, a judge or a tool, did not answer."""
     FAULT = "fault"
     """It broke its promise: it raised, or its value is no number of its range."""
+    GONE = "gone"
+    """It imports a module that is not there: waiting is in vain."""
 
     @property
     def may_pass(self) -> bool:
         """Whether there is no value for a reason outside the trajectory, so that there may be one another time."""
-        return self in (ScoreState.UNANSWERED, ScoreState.FAULT)
+        return self in (ScoreState.UNANSWERED, ScoreState.FAULT, ScoreState.GONE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,18 @@ def picky(trajectory):
     raise KeyError('rubric')
 
 
+def lazy(trajectory):
+    import not_there.at_all
+
+
+def lazy_search(query):
+    import not_there
+
+
+async def play(task, session):
+    import not_there
+
+
 def shy(trajectory):
     return None
 """
@@ -155,6 +167,24 @@ def test_a_healthy_run_is_accused_of_nothing(seed: int, tmp_path: Path) -> None:
 )
 def test_what_is_down_from_the_start_is_named_by_the_error(keys: dict[str, Any], words: str, tmp_path: Path) -> None:
     _, error = started(tmp_path, "engine.outage_s=0.3", **keys)
+    assert re.search(words, error), error
+
+
+LAZY = {"agent": {"callable": "own.py:play"}, "schedule": "clock"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "cause"),
+    [
+        ({"rewards": [term("lazy")]}, "reward term 'lazy'"),
+        ({"tools": [tool(function="lazy_search")]}, "tool 'search'"),
+        ({"rollout": LAZY}, "the agent"),
+    ],
+    ids=["a term", "a tool", "an agent"],
+)
+def test_a_module_that_is_not_there_is_not_waited_for(keys: dict[str, Any], cause: str, tmp_path: Path) -> None:
+    _, error = started(tmp_path, "engine.outage_s=3600", **keys)
+    words = rf"{cause} does not answer and is not waited for.*No module named 'not_there'.*`pip install not_there`"
     assert re.search(words, error), error
 
 

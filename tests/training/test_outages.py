@@ -13,6 +13,7 @@ from rlf.apps.evaluate.play import check_enough
 from rlf.core.errors import OutageError
 from rlf.rewards.function import weighted_sum
 from rlf.rewards.term import Term
+from rlf.spec.agent import AgentFailure, agent_error
 from rlf.training import outages
 from rlf.training.outages import Broken, Outages, Tries, find_excess
 from rlf.types import CallRecord, Outcome, Score, Scored, ScoreState, StopReason, ToolCall, ToolResult, Turn
@@ -262,6 +263,25 @@ def test_a_trajectory_that_breaks_whenever_it_is_played_and_may_not_be_left_out_
 
     with pytest.raises(OutageError, match=r"'good' has answered too seldom for 0\.05 s"):
         asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_an_agent_that_always_fails_is_waited_for_and_ends_the_run() -> None:
+    notices, tries = list[str](), Tries()
+    services = Outages(0.05, lambda level, text: notices.append(text))
+    item = scored("a", None, stop=StopReason.INFRA_FAILURE)
+    broken = replace(item, trajectory=replace(item.trajectory, error=agent_error(AgentFailure.EXIT, "exit code 1")))
+
+    async def refuse(broken: Broken, down: object) -> bool:
+        return False
+
+    async def main() -> None:
+        while True:
+            services.note_now(broken)
+            assert await services.may_play_again(broken, tries, refuse)
+
+    with pytest.raises(OutageError, match=r"the agent has not answered for 0\.05 s.*exit code 1"):
+        asyncio.run(asyncio.wait_for(main(), 60))
+    assert "the agent has been down" in notices[0]
 
 
 def test_what_only_the_rows_lack_is_not_waited_for() -> None:

@@ -20,7 +20,7 @@ from rlf.tools.declaration import CacheScope, ToolDeclaration
 from rlf.tools.execution.detached import CancelledItself, DetachedTasks
 from rlf.tools.execution.gate import FAILURES, TASK_PREFIX, Breaker, ConcurrencyGate, StartWindow, TokenWindow, Window
 from rlf.tools.kind import MAX_ABANDONED, CallContext, CallOrigin, RateSpec, ToolRuntime
-from rlf.tools.results import CountTokens, OutputBudget, ToolFailure, check_images, outcome_of_fault, shorten
+from rlf.tools.results import CountTokens, OutputBudget, ToolFailure, check_images, failure_by, shorten
 from rlf.tools.validate import ArgumentCheck, OutputCheck
 from rlf.types import Attempt, InnerTurn, Outcome, ToolOutput, ToolResult
 
@@ -310,7 +310,7 @@ class OpenTool:
             return _end_failed(failure)
         except BaseException as fault:  # noqa: BLE001 - a tool may raise anything; the model reads what
             asks_a_service = self.runtime.isolation == "remote"  # by code of rlf's own, which judges no call by failing
-            return Ending(Outcome.INFRA if asks_a_service else outcome_of_fault(fault), describe(fault))
+            return Ending(Outcome.INFRA, describe(fault)) if asks_a_service else _end_failed(failure_by(fault))
 
     def _make_result(self, ending: Ending, course: Course, queue_s: float, started: float) -> ToolResult:
         output = ending.output or _NOTHING

@@ -25,7 +25,6 @@ from rlf.core import RlfError
 from rlf.core.callables import load_callable, note_opened, opened_files
 from rlf.core.clocks import within
 from rlf.core.kinds import StrictModel
-from rlf.core.text import describe
 from rlf.processes.channel import Channel
 from rlf.processes.child import describe_exit
 from rlf.processes.forking import die_with
@@ -33,7 +32,7 @@ from rlf.processes.held import Child
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame, pack, read_frame, set_apart, write_all, write_head
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.python.parameters import adapt
-from rlf.tools.results import ToolFailure, outcome_of_fault, to_output
+from rlf.tools.results import ToolFailure, failure_by, to_output
 from rlf.types import Image, Outcome, ToolOutput
 
 logger = logging.getLogger(__name__)
@@ -306,10 +305,9 @@ def _answer_call(function: Callable[..., Any], arguments: dict[str, Any]) -> tup
         types = [image.mime_type for image in output.images]
         reply = {"images": types, "structured": output.structured, "usage": dict(output.usage)}
         json.dumps(reply)
-    except ToolFailure as failure:
-        return {"outcome": failure.outcome, "text": failure.text}, []
     except BaseException as fault:  # noqa: BLE001 - a tool may raise anything; the model reads what
-        return {"outcome": outcome_of_fault(fault), "text": describe(fault)}, []
+        failure = failure_by(fault)
+        return {"outcome": failure.outcome, "text": failure.text}, []
     return {"outcome": Outcome.TOOL_ERROR if output.is_error else Outcome.OK, **reply}, blobs
 
 

@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from rlf.core.text import describe
 from rlf.tools.kind import MAX_ABANDONED
-from rlf.tools.results import ToolFailure, outcome_of_fault
+from rlf.tools.results import ToolFailure, failure_by
 from rlf.types import Outcome
 
 T = TypeVar("T")
@@ -161,7 +160,7 @@ class OnThread:
             except ToolFailure:
                 raise
             except BaseException as fault:  # a thread must outlive SystemExit; a future cannot hold StopIteration
-                raise ToolFailure(outcome_of_fault(fault), describe(fault)) from fault
+                raise failure_by(fault) from fault
 
         return await self._pool.run(work)
 

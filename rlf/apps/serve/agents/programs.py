@@ -22,7 +22,7 @@ from pydantic_core import from_json, to_json
 import rlf
 from rlf.apps.serve.agents import bridge
 from rlf.core import RlfError
-from rlf.core.callables import about_to_run, is_async, load_callable
+from rlf.core.callables import about_to_run, is_async, load_callable, show_missing_import, show_own_line
 from rlf.core.files import scratch
 from rlf.core.text import clean, clean_value, describe
 from rlf.processes.child import SUPERVISED_END_S, describe_exit, run_to_end, supervised
@@ -314,7 +314,9 @@ class _Function(Program):
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit on a task would stop the loop itself
-            raise AgentFault(AgentFailure.EXIT, describe(error)) from error
+            missing = show_missing_import(error)
+            failure = AgentFailure.GONE if missing else AgentFailure.EXIT
+            raise AgentFault(failure, describe(error) + show_own_line(error) + missing) from error
 
 
 class _Service(Program):
