@@ -3,7 +3,7 @@
 `rlf rehearse --full` runs `specs/cold_start.yaml` there with every step imitating, by the unmodified `train_sft` of
 OpenRLHF in the environment of rehearsals (`rlf rehearse --setup`), and `rlf eval` tries the model before and after.
 With `--rewards N` a job of OpenRLHF continues from it for N steps, there too: with vLLM where it is installed. Prints
-success on 256 held-out tasks, sampled, and the CPU time of each part.
+success on 256 held-out tasks, sampled, and the CPU time of each part, but for processes of Ray that no one waits for.
 """
 
 from __future__ import annotations
