@@ -151,11 +151,14 @@ def _print_end(console: Console, outcome: RunOutcome, runs_folder: Path) -> None
     from rlf.reports.summary import read_summary, summary_view
     from rlf.reports.verdict import verdict_text
     from rlf.runs.place import open_reader
-    from rlf.runs.trajectories import Openings
 
+    opening = None
     with open_reader(runs_folder) as reader:
         summary = read_summary(reader, outcome.run_id)
-        opening = Openings(reader.get_run(outcome.run_id))
+        if summary.example is not None:
+            from rlf.runs.trajectories import Openings
+
+            opening = Openings(reader.get_run(outcome.run_id))
     shown = summary_view(summary, runs_option(runs_folder), opening, below=outcome.verdict.line)
     console.print(Rule(style="dim"), shown, Text(), crop=False)
     console.print(_show_commands(outcome, runs_folder), soft_wrap=True)

@@ -195,10 +195,6 @@ def chosen(overviews: Sequence[Overview], wanted: str | None, sort: str | None) 
     return [item for item, _ in kept]
 
 
-def _read_success(item: Overview) -> float | None:
-    return None if item.evaluation is None else item.evaluation.metrics.get("success")
-
-
 FACTS: dict[str, Callable[[Overview], Any]] = {
     "run_id": lambda item: item.run_id,
     "spec": lambda item: item.name,
@@ -206,7 +202,7 @@ FACTS: dict[str, Callable[[Overview], Any]] = {
     "status": lambda item: str(item.status),
     "step": lambda item: item.step,
     "seed": lambda item: item.seed,
-    "success": _read_success,
+    "success": lambda item: item.evaluation and item.evaluation.metrics.get("success"),
     "started": lambda item: item.started - time.time(),
     "time": lambda item: elapsed_s(item.started, item.finished, item.status, item.idle_s),
     "tags": lambda item: item.tags,

@@ -15,11 +15,11 @@ from rlf.reports.paired import Evidence, PairedFinding, judge, paired_evidence
 from rlf.reports.sheets import MISSING, Sheet, counted, level, p_value, points, points_range, rate, sheet_table, visible
 from rlf.reports.statistics import Estimate, Interval, find_spread, wilson_interval
 from rlf.reports.success import first_samples, interval_of, kinds_of, success_by_task
-from rlf.reports.trajectory import ReadOpening, legend, no_opening, trajectory_view
 from rlf.types.events import RunStatus
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
+    from rlf.reports.trajectory import ReadOpening
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +209,13 @@ def summarize(reader: Reader, run_id: str, changes: tuple[EvaluationChange, ...]
 
 
 def summary_view(
-    summary: Summary, options: str = "", opening: ReadOpening = no_opening, below: str = ""
+    summary: Summary, options: str = "", opening: ReadOpening | None = None, below: str = ""
 ) -> RenderableType:
     """Renders a summary. Print it with `crop=False`: the commands in it are lines that must not be broken.
 
     Args:
         options: What the commands in it need beside the run, e.g. ` --runs elsewhere`.
-        opening: Reads what the policy saw before the question.
+        opening: Reads what the policy saw before the question; None shows nothing of it.
         below: A line that stands under it; its sentence is not repeated.
     """
     return Group(change_view(summary, below), *example_parts(summary, options, opening))
@@ -236,16 +236,19 @@ def change_view(summary: Summary, verdict: str = "") -> RenderableType:
     return Group(*parts, sheet_table(change_sheet(summary.changes)))
 
 
-def example_parts(summary: Summary, options: str, opening: ReadOpening) -> Iterator[RenderableType]:
+def example_parts(summary: Summary, options: str, opening: ReadOpening | None) -> Iterator[RenderableType]:
     """One question before and after, turn by turn; nothing where none was gained."""
     if summary.example is None:
         return
+    from rlf.reports.trajectory import legend, trajectory_view
+
     ends = (("one held-out question, before", summary.example.before), ("the same, after", summary.example.after))
     for title, stored in ends:
         place = f"--phase {stored.summary.phase} --step {stored.summary.step} --trajectory {stored.summary.k}"
         yield Text()
         yield Rule(Text(title, "bold"), align="left", style="dim")
-        yield trajectory_view(stored.scored, _EXAMPLE_LINES, opening=opening(stored.scored.trajectory))
+        before = "" if opening is None else opening(stored.scored.trajectory)
+        yield trajectory_view(stored.scored, _EXAMPLE_LINES, opening=before)
         yield Text(f"rlf runs show {summary.run_id}{options} {place}", style="dim", no_wrap=True, overflow="ignore")
     yield legend()
 

@@ -80,7 +80,7 @@ def resume(
         costs, played = _costs_usd(reader.costs(record.id)), kept_replay(folder, runs_folder)
         budget = open_budget(plan, sum(costs.values()), max_usd, is_played=played is not None)
         sink = RunSink(plan.spec, signals, budget)
-        if plan.spec.health.hidden is not None and plan.spec.health.hidden.action is Action.STOP:
+        if sink.hidden and plan.spec.health.hidden and plan.spec.health.hidden.action is Action.STOP:
             # Who resumes a run that a gap has stopped knows of the gap; `begin_resume` may delete the alarm.
             sink.hidden.raised |= {event.data["guard"] for event in reader.events(record.id) if "guard" in event.data}
         recording = folder / RECORDING
@@ -90,7 +90,7 @@ def resume(
         engine.go_back(start_at, stored.last_step)
         # By the engine's own step: one that has newer state than its checkpoints continues from that.
         begin_resume(store, record.id, engine.step, take_over=take_over)
-        if sink.hidden.terms:
+        if sink.hidden:
             with store.read() as connection:
                 sink.hidden.replay(training_scores(connection, record.id, sink.hidden.terms))
         # Behind it, for a change belongs to the step that the run continues from, and later ones were just deleted.

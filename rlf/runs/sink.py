@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import Full, Queue
 from threading import Thread
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rlf.algo.health import Action, Alarm, OnNoSignal, Watch
 from rlf.core.errors import RunError
@@ -35,7 +35,6 @@ from rlf.runs.provenance import ReadFiles
 from rlf.spec.engines import Feature
 from rlf.spec.models import RunSpec
 from rlf.trackers import TrackedRun, Tracker
-from rlf.training.hidden import HiddenWatch
 from rlf.training.missing import MissingWatch
 from rlf.types.events import (
     CheckpointSaved,
@@ -49,6 +48,9 @@ from rlf.types.events import (
     StepFinished,
 )
 from rlf.types.score import Scored, usage_by_name
+
+if TYPE_CHECKING:
+    from rlf.training.hidden import HiddenWatch
 
 STEPS_BEFORE_STOP = 3
 """Steps in a row with nothing to learn from after which `on_no_signal: stop` ends a run."""
@@ -384,7 +386,12 @@ class RunSink:
         """The view, once it is open."""
         has_tools = any(not tool.hidden for tool in spec.tools)
         self._watch = Watch(spec.health, has_tools=has_tools, by_group=spec.train.algorithm.needs_group)
-        self.hidden = HiddenWatch(spec.rewards, spec.success, spec.health.hidden)
+        self.hidden: HiddenWatch | None = None
+        """None: no term is hidden."""
+        if any(term.hidden for term in spec.rewards):
+            from rlf.training.hidden import HiddenWatch
+
+            self.hidden = HiddenWatch(spec.rewards, spec.success, spec.health.hidden)
         self._signals = signals
         self.tracking: Tracking | None = None
         self.opening: list[RunEvent] = []
@@ -399,7 +406,9 @@ class RunSink:
         if self.files is not None and isinstance(event, StepFinished | EvaluationFinished | Interrupted | RunFinished):
             for notice in self.files.record_into(self.recorder):
                 self(notice)
-        event, alarms = self.hidden.measure(event, partial(self._signals.command, "train"))  # adds metrics to a step
+        alarms: list[Alarm] = []
+        if self.hidden is not None:  # it adds metrics to a step
+            event, alarms = self.hidden.measure(event, partial(self._signals.command, "train"))
         self.recorder(event)
         if self.shown is not None:  # a stop may come while the view is still being opened
             self.shown(event)

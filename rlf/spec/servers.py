@@ -19,8 +19,6 @@ from rlf.spec.nodes import UNREADABLE, Node, plain, wrap
 from rlf.tools.mcp.listing import ToolServer, listing_faults, listing_of
 from rlf.tools.mcp.server import Entry, Listing, McpServer
 
-# Items of `tools:` that name MCP servers, as the declarations of the tools that the servers list.
-
 _DRAFT = re.compile(r"draft-0\d|2019-09")
 _SIGNS = {
     "draft-04": re.compile(r'"exclusive(Minimum|Maximum)": (true|false)'),

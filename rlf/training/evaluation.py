@@ -58,7 +58,10 @@ async def evaluate_policy(
     """
     successes: list[float | None] = []
     modes = modes_of(harness, settings)
-    for together in [modes] if _may_be_together(harness, max_usd) else [[mode] for mode in modes]:
+    # Modes are one collection, in which what their rollouts of a question begin with is computed once; but not where
+    # each mode has a budget, and not where rollouts of a task are compared, which are those of one mode.
+    is_joint = max_usd is None and not any(term.compares_groups for term in harness.reward.terms)
+    for together in [modes] if is_joint else [[mode] for mode in modes]:
         rollouts = [
             evaluation_rollout(task, mode.name, at, seed, step)
             for task in tasks
@@ -97,14 +100,6 @@ async def _play_broken_again(
     """The trajectories, those that an outage broke played again with their own seeds, so that evaluations pair."""
     found, _ = await outages.play_broken_again(scored, lambda places: play([rollouts[at] for at in places]), cut_off)
     return found
-
-
-def _may_be_together(harness: Harness, max_usd: float | None) -> bool:
-    """Whether all modes may be one collection, in which what their rollouts of a question begin with is computed once.
-
-    Not where each mode has a budget, and not where rollouts of a task are compared, which are those of one mode.
-    """
-    return max_usd is None and not any(term.compares_groups for term in harness.reward.terms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ import pytest
 from rlf.core import process as machine
 from rlf.tools import Executor
 from rlf.tools.execution.cache import CacheKey, DiskCache
-from rlf.tools.mcp import McpServer, listing
+from rlf.tools.mcp import listing
+from rlf.tools.mcp.server import McpServer
 from rlf.types import Image, Outcome, ToolCall, ToolOutput, ToolResult
 
 from ..processes import Process

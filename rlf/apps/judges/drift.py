@@ -13,8 +13,7 @@ from typing import Any
 from rlf.apps.judges.settings import Compare, Judging, OnDrift, Sentinels
 from rlf.core import RunError
 from rlf.core.identity import derive_seed
-from rlf.rewards.facts import read_json_lines
-from rlf.rewards.labels import LabelledLine
+from rlf.rewards.labels import LabelledLine, read_json_lines
 from rlf.types import Trajectory
 
 # Control charts of a judge: CUSUMs of its errors and of its calibrated residuals, with a stated run length.

@@ -1,6 +1,4 @@
-"""The search for damage in a lineage, all of which is read once: what rows name, and whether each holds what its table
-says.
-"""
+"""The search for damage in a lineage, read once: what rows name, and whether each holds what its table says."""
 
 from __future__ import annotations
 

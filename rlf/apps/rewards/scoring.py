@@ -17,8 +17,9 @@ from rlf.core.errors import RlfError, SpecError
 from rlf.core.registry import nearest
 from rlf.data import open_tasks
 from rlf.rewards import RULES, TERM_KINDS, Rule
-from rlf.rewards.facts import TrajectoryFacts, read_json_lines
+from rlf.rewards.facts import TrajectoryFacts
 from rlf.rewards.function import RewardFunction
+from rlf.rewards.labels import read_json_lines
 from rlf.rewards.term import RewardContext, Term
 from rlf.runs.rewards import RewardFile, load_rewards, rescoring_spec, scored_step, tell
 from rlf.spec.facts import KeyFact, key_facts

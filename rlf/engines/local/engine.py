@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -48,7 +48,6 @@ from rlf.engines.local.checkpoint import (
 from rlf.engines.local.host import Pipeline, PolicyHost, copy_for_sampling, copy_weights
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, save_model
 from rlf.engines.local.update import Updater, UpdateResult
-from rlf.processes.gpu import GpuWatch, watch_gpu
 from rlf.spec.models import CheckpointSpec, ModelSpec, Schedule
 from rlf.training.batch import make_batch
 from rlf.training.collection import Collector, StepCollection
@@ -57,6 +56,9 @@ from rlf.training.harness import Teaching, build_harness, import_app, open_demon
 from rlf.training.outages import Outages
 from rlf.types.events import CheckpointSaved, EventSink, Notice, StepFinished
 from rlf.types.score import Scored
+
+if TYPE_CHECKING:
+    from rlf.processes.gpu import GpuWatch
 
 logger = logging.getLogger(__name__)
 _OF_MODEL = ("loss/", "policy/", "time/", "tokens/", "turns/", "memory/", "throughput/update", "tools/calls_per")
@@ -295,6 +297,8 @@ def _staleness(used: Sequence[Scored], step: int) -> dict[str, float]:
 
 
 def _gpu(device: torch.device) -> GpuWatch:
+    from rlf.processes.gpu import watch_gpu
+
     return watch_gpu(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
 
 

@@ -74,7 +74,8 @@ class PythonTerm(Term):
     def prepare_unrun(self) -> None:
         parameters, shape = self._read_signature()
         first = next(iter(parameters.values()), None)
-        if shape is CallConvention.RLF and first is not None and _is_for_a_value(first):
+        kinds = set() if first is None else {first.annotation, *get_args(first.annotation)} & {str, int, float}
+        if shape is CallConvention.RLF and first is not None and (first.name in _VALUES or kinds):
             raise RlfError(
                 f"the first parameter of {self.callable}, `{first.name}`, would get the whole trajectory. Write e.g. "
                 f"`def {self.callable.rpartition(':')[2]}(trajectory, answer)`: the model's answer is "
@@ -153,11 +154,6 @@ def _read_number(name: str, value: Any) -> float:
 
 _VALUES = ("answer", "completion", "gold", "prediction", "prompt", "question", "response", "text")
 """Names of a text, which nobody gives to a trajectory."""
-
-
-def _is_for_a_value(first: Parameter) -> bool:
-    """Whether a first parameter expects something else than a trajectory, by its name or its annotation."""
-    return first.name in _VALUES or bool({first.annotation, *get_args(first.annotation)} & {str, int, float})
 
 
 def _detect_shape(parameters: Mapping[str, Parameter]) -> CallConvention:

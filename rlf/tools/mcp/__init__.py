@@ -1,5 +1,1 @@
-"""MCP servers: how they are declared, reached, listed and called. The SDK loads with the first session."""
-
-from rlf.tools.mcp.server import McpServer
-
-__all__ = ["McpServer"]
+"""MCP servers: how they are declared and listed."""
