@@ -107,7 +107,8 @@ def _list_lines(progress: Progress, curve_width: int) -> Iterator[tuple[str, Ren
     ):
         if content:
             yield label, content
-    yield from _list_evaluations(progress, curve_width // 3)
+    for mode in dict.fromkeys(evaluation.mode for evaluation in progress.evaluations):
+        yield mode, _show_evaluations([item for item in progress.evaluations if item.mode == mode], curve_width // 3)
     if not metrics and not progress.evaluations:
         yield "", Text("nothing has finished yet", "dim")
     if progress.checkpoint_step is not None:
@@ -167,12 +168,6 @@ def _show_speed(metrics: Mapping[str, float]) -> Parts:
 def _show_counts(metrics: Mapping[str, float], prefix: str) -> list[str]:
     found = [(name.removeprefix(prefix), metrics[name]) for name in metrics if name.startswith(prefix)]
     return [f"{name} {number:.0f}" for name, number in sorted(found, key=lambda pair: -pair[1]) if number]
-
-
-def _list_evaluations(progress: Progress, curve_width: int) -> Iterator[tuple[str, RenderableType]]:
-    """Per mode: the last rate with its interval, the curve over evaluations, the first rate."""
-    for mode in dict.fromkeys(evaluation.mode for evaluation in progress.evaluations):
-        yield mode, _show_evaluations([item for item in progress.evaluations if item.mode == mode], curve_width)
 
 
 def _show_evaluations(evaluations: Sequence[EvaluationFinished], curve_width: int) -> Text:

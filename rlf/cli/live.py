@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -91,7 +91,8 @@ def interruption_line(event: Interrupted) -> str:
 
 def step_line(event: StepFinished, total_steps: int, left_s: float | None) -> str:
     """`step 12/60  success 71.4 %  reward 0.731  ...`."""
-    parts = [f"step {event.step:>{len(str(total_steps))}}/{total_steps}", *_show_figures(event.metrics)]
+    figures = [words(event.metrics[name]) for name, words in _FIGURES.items() if name in event.metrics]
+    parts = [f"step {event.step:>{len(str(total_steps))}}/{total_steps}", *figures]
     parts += _show_unscorable(event.metrics)
     cost_usd = sum(costs_by_name(event.trajectories).values())
     if cost_usd:
@@ -104,13 +105,6 @@ def step_line(event: StepFinished, total_steps: int, left_s: float | None) -> st
 def _show_unscorable(metrics: Mapping[str, float]) -> list[str]:
     """The trajectories that are left out, where there are any."""
     return [f"{metrics['unscorable']:.0f} unscorable"] if metrics.get("unscorable") else []
-
-
-def _show_figures(metrics: Mapping[str, float]) -> Iterator[str]:
-    """The figures a step's line has, each when it is there."""
-    for name, words in _FIGURES.items():
-        if name in metrics:
-            yield words(metrics[name])
 
 
 _FIGURES: dict[str, Callable[[float], str]] = {

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from rlf.apps.schema import schemas
+from rlf.apps.schema.schemas import DIALECT, Schema
 from rlf.cli.commands import HOMES
 from rlf.core.plain_json import VERSION, json_fields, json_properties
 from rlf.core.registry import is_present
@@ -163,10 +164,7 @@ EVENTS: dict[str, dict[str, Any]] = {
     if command in HOMES
 }
 
-Schema = dict[str, Any]
-
 OUTPUT = "output"
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN: dict[Any, Schema] = {
     str: {"type": "string"},
     Path: {"type": "string"},
@@ -204,7 +202,7 @@ def output_schema() -> Schema:
         for event, kind in kinds.items():
             lines[f"{command}: {event}"] = _line_schema(command, defs.schema(kind), event)
     return {
-        "$schema": _DIALECT,
+        "$schema": DIALECT,
         "title": "A line that rlf prints with --json",
         "anyOf": [{"$ref": f"#/$defs/{name}"} for name in lines],
         "$defs": lines | dict(sorted(defs.found.items())),

@@ -34,7 +34,7 @@ Defs = dict[str, Schema]
 FILES: dict[str, type[BaseModel]] = {"spec": RunSpec, "tool": ToolDeclaration, "reward": Term}
 """Roles of files, with the model that reads each."""
 
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _BARE = {*(path[-1] for path in BARE_KINDS), *BARE_KIND_LISTS}
 _ITEMS = {"tools": "ToolDeclaration", "rewards": "Term"}
 """Definitions of the items of the spec's lists."""
@@ -59,7 +59,7 @@ def schema_of(role: str) -> Schema:
     described = {"title": f"rlf {role} file", "description": first_paragraph(model)}
     used = _name_used(root, defs)
     return _share_descriptions(
-        {"$schema": _DIALECT, **described, **root, "$defs": {name: defs[name] for name in sorted(used)}}
+        {"$schema": DIALECT, **described, **root, "$defs": {name: defs[name] for name in sorted(used)}}
     )
 
 
@@ -94,7 +94,7 @@ def model_schema(model: type[BaseModel], title: str) -> Schema:
     defs = {**found.pop("$defs", {}), "Interpolation": interpolation}
     for definition in (found, *defs.values()):
         _allow_interpolation(definition)
-    return {"$schema": _DIALECT, "title": title, **found, "$defs": defs}
+    return {"$schema": DIALECT, "title": title, **found, "$defs": defs}
 
 
 def _layer_spec(defs: Defs) -> Schema:
