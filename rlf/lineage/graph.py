@@ -6,7 +6,7 @@ Edges go from what a thing was made of to the thing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +106,10 @@ def read_graph(reader: Reader, run_id: str, step: int | None = None) -> Graph:
     run = reader.get_run(run_id)
     sources = [GraphNode(file.role, file.path, file.sha256, ()) for file in run.record.files]
     plan = GraphNode("plan", run.record.plan_hash[:12], run.record.plan_hash, tuple(node.key for node in sources))
-    surroundings = [*_surrounding_nodes(run), *_row_nodes(reader.row_hashes(run_id), sources)]
+    data, tried = tuple(node.key for node in sources if node.kind == "data"), reader.row_hashes(run_id)
+    # The questions that each phase tried, as one node: which of the data's rows the run really saw.
+    rows = [GraphNode("rows", f"{len(own)} {phase}", hash_json(list(own)), data) for phase, own in tried.items()]
+    surroundings = [*_surrounding_nodes(run), *rows]
     whole_run = GraphNode("run", run.record.id, "", (plan.key, *(node.key for node in surroundings)))
     nodes = (*sources, plan, *surroundings, whole_run, *_walk_products(reader, run.record.id))
     if step is None:
@@ -189,13 +192,6 @@ def _surrounding_nodes(run: Run) -> Iterator[GraphNode]:
     if record.parent_id is not None:
         step = "" if record.parent_step is None else f"@{record.parent_step}"
         yield GraphNode("parent", f"{record.parent_id}{step} ({record.parent_kind})", "", ())
-
-
-def _row_nodes(row_hashes: Mapping[str, Sequence[str]], sources: Sequence[GraphNode]) -> Iterator[GraphNode]:
-    """The questions that each phase tried, as one node: which of the data's rows a run really saw."""
-    data = tuple(node.key for node in sources if node.kind == "data")
-    for phase, hashes in row_hashes.items():
-        yield GraphNode("rows", f"{len(hashes)} {phase}", hash_json(list(hashes)), data)
 
 
 def _walk_products(reader: Reader, run_id: str) -> Iterator[GraphNode]:

@@ -241,7 +241,10 @@ def evaluations_view(report: EvaluationReport) -> Group:
     """The report for people: targets, each with a letter, then tables of their results, by kind and by term."""
     run_ids = list(dict.fromkeys(row.run_id for row in report.rows))
     letters = dict(zip(run_ids, letters_for(len(run_ids)), strict=True)) if len(run_ids) > 1 else {}
-    parts: list[Table | Text] = [*_show_legend(report.rows, letters)]
+    parts: list[Table | Text] = []
+    for run_id, target in {row.run_id: row.target for row in report.rows}.items():
+        before = f"{letters[run_id]}  " if run_id in letters else ""
+        parts.append(Text(f"{before}{visible(target)}  ", "bold").append(f"evaluation {run_id}", "dim not bold"))
     label = [("", [letters[row.run_id] for row in report.rows])] if letters else []
     label.append(("mode", [row.mode for row in report.rows]))
     for list_columns in (_list_figures, _list_kinds, _list_solves, _list_terms):
@@ -250,13 +253,6 @@ def evaluations_view(report: EvaluationReport) -> Group:
             parts += [Text(), text_table(names, zip(*values, strict=True), left=("", "mode"))]
     lines = [*_failure_lines(report.rows), *map(_repeat_line, report.repeats)]
     return Group(*parts, *([Text()] if lines else []), *map(Text, lines))
-
-
-def _show_legend(rows: Sequence[EvaluationRow], letters: Mapping[str, str]) -> Iterator[Text]:
-    """`A  20260101-120000-abcd@40  (evaluation 20260102-090000-efgh)`."""
-    for run_id, target in {row.run_id: row.target for row in rows}.items():
-        before = f"{letters[run_id]}  " if run_id in letters else ""
-        yield Text(f"{before}{visible(target)}  ", "bold").append(f"evaluation {run_id}", "dim not bold")
 
 
 def _list_figures(rows: Sequence[EvaluationRow]) -> dict[str, list[str]]:
