@@ -189,8 +189,11 @@ class _Ladder:
         if is_enough:
             return f"{success}: enough, the target is {self._options.target:.0%}"
         tries, unsolved, solved = self._options.samples, found.unsolved or 0.0, found.solved or 0.0
+        below = f"{success}: below the target of {self._options.target:.0%}."
+        if solved == 1:
+            return f"{below} All samples solve their question: only more questions (`eval.limit`) may show the target"
         return (
-            f"{success}: below the target of {self._options.target:.0%}. None of {tries} samples solves {unsolved:.0%} "
+            f"{below} None of {tries} samples solves {unsolved:.0%} "
             f"of the questions, where rewards teach nothing, and some solve {1 - unsolved - solved:.0%}, where they do"
         )
 
@@ -265,8 +268,8 @@ class _Ladder:
             if (rounds[-1].success or 0.0) < (best.success or 0.0):
                 break  # the policy has forgotten: what it was before is what the next rung begins with
             best, self._model = rounds[-1], rounds[-1].model or self._model
-            if (best.low or 0.0) >= self._options.target:
-                break
+            if not best.success or (best.low or 0.0) >= self._options.target:
+                break  # what helped had some success after its first round; the divergence fell where nothing did
         spent = {key: sum(getattr(each, key) for each in rounds) for key in ("num_rollouts", "num_sampled", "time_s")}
         return replace(best, name="distillation", **spent)
 

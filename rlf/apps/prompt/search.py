@@ -143,7 +143,7 @@ class Adapter:
         harness: Harness,
         player_of: Callable[[Sampling], Player],
         kept: _Kept,
-        wait: Callable[[Coroutine[Any, Any, list[Scored]]], list[Scored]],
+        wait: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._target, self._harness, self._player_of = target, harness, player_of
         self._kept, self._wait = kept, wait
@@ -182,14 +182,10 @@ class Adapter:
             try:
                 tasks = self.tasks(candidate[SYSTEM])
             except SpecError as fault:  # a rewritten template that is none
-                found = {task: [0.0, {"Feedback": f"The text is no template: {fault}"}, 0] for task in missing}
+                for task in missing:
+                    self._kept.keep(f"{key} {task}", [0.0, {"Feedback": f"The text is no template: {fault}"}, 0])
             else:
-                played = self._wait(self._play([tasks[task] for task in missing], candidate))
-                found = {
-                    one.trajectory.task.id: [one.reward, in_words(one), one.trajectory.num_sampled] for one in played
-                }
-            for task in missing:
-                self._kept.keep(f"{key} {task}", found[task])
+                self._wait(self._play([tasks[task] for task in missing], candidate, key))
         values = [self._kept.get(f"{key} {task}") for task in batch]
         self.num_rollouts += len(batch)
         self.sampled |= {f"{key} {task}": num for task, (_, _, num) in zip(batch, values, strict=True)}
@@ -198,22 +194,25 @@ class Adapter:
             batch, [float(score) for score, _, _ in values], traces if capture_traces else None
         )
 
-    async def _play(self, tasks: Sequence[Task], texts: Texts) -> list[Scored]:
-        """Each task once; what something outside the policy broke is played again. Raises RlfError."""
-        done, broken = dict[str, Scored](), ""
+    async def _play(self, tasks: Sequence[Task], texts: Texts, key: str) -> None:
+        """Keeps each task once; what something outside the policy broke is played again. Raises RlfError."""
+        done, broken = set[str](), ""
+
+        def take(item: Scored) -> None:  # as soon as it is over: a kill behind it has nothing paid again
+            if item.reward is not None and has_answered(item):
+                done.add(task := item.trajectory.task.id)
+                self._kept.keep(f"{key} {task}", [item.reward, in_words(item), item.trajectory.num_sampled])
+
         player: Any = self._player_of(self._harness.greedy)
         player = replace(player, tools=_Described(player.tools, texts))
         for number in range(_TRIES):
             left = [task for task in tasks if task.id not in done]
             rollouts = [evaluation_rollout(task, "prompt", number, self._target.spec.seed, 0) for task in left]
-            for item in await collect(rollouts, player, self._harness.reward, step=0):
-                if item.reward is not None and has_answered(item):
-                    done[item.trajectory.task.id] = item
-                else:
+            for item in await collect(rollouts, player, self._harness.reward, step=0, on_scored=take):
+                if item.trajectory.task.id not in done:
                     broken = item.trajectory.error or "; ".join(score.reason or "" for score in item.scores)
         if len(done) < len(tasks):
             raise RlfError(f"prompt: {len(tasks) - len(done)} tasks got no reward in {_TRIES} tries: {broken}")
-        return [done[task.id] for task in tasks]
 
     def make_reflective_dataset(
         self, candidate: Texts, eval_batch: Any, components_to_update: list[str]

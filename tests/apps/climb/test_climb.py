@@ -162,6 +162,18 @@ def test_where_no_sample_solves_anything_the_policy_learns_by_what_is_said_again
         run = reader.get_run(distilled.run_id)
         assert run.record.plan["spec"]["train"]["algorithm"]["kind"] == "distillation"
         assert all(step.metrics["teacher/taught"] > 0 for step in reader.steps(run.record.id))
+    # a round after which nothing succeeds is the last
+    assert sorted(name for name, *_ in runs_of(tmp_path / "runs").values()) == ["search", "search-distillation"]
+
+
+def test_where_all_samples_solve_their_question_only_more_questions_may_show_the_target(whole):
+    _, runs, done = whole
+    ladder = _Ladder(SEARCH, FEW, replace(NEVER, target=0.9), runs, [], lambda line: None)
+    solved = replace(done.rungs[0], success=1.0, low=0.51, high=1.0, unsolved=0.0, solved=1.0)
+    assert ladder._describe(solved, is_enough=False) == (
+        "100.0% (51.0% to 100.0%): below the target of 90%. All samples solve their question: only more questions "
+        "(`eval.limit`) may show the target"
+    )
 
 
 def test_a_spec_that_is_measured_by_nothing_is_refused(tmp_path):

@@ -175,6 +175,32 @@ def test_a_server_that_fails_ends_the_search_and_is_no_bad_text(spec):
     assert found.after == 1.0
 
 
+def test_what_was_played_of_a_batch_that_broke_is_not_paid_again(spec):
+    asked, is_down = [], [True]
+
+    def answer(messages):
+        words = re.findall(r"word\d+", messages[-1]["content"])
+        asked.extend(words)
+        if is_down and words == asked[:1]:
+            return 500, {"error": {"message": "down"}}
+        return choose(content="?")
+
+    with a_server(answer) as (url, _):
+        endpoint = EndpointSpec(url=url, model="m", timeout_s=5, max_concurrency=1)
+        places = {"file": spec.parent / "best.yaml", "runs_folder": spec.parent / "runs", "notify": lambda line: None}
+
+        def once():
+            return search([spec], [], SearchOptions(8, 16), endpoint=endpoint, writer=endpoint, **places)
+
+        with pytest.raises(RlfError, match="1 tasks got no reward in 3 tries"):
+            once()
+        down, num_played = asked[0], len(set(asked))
+        asked.clear()
+        is_down.clear()
+        once()
+    assert num_played == 8 and asked == [down]
+
+
 def test_a_writer_that_fails_ends_the_search_and_the_same_command_continues_it(spec):
     asked = []
 
