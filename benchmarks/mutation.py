@@ -71,6 +71,17 @@ AREAS = {
             for name in ("executor", "breaker", "cache", "disk_cache", "tape", "output", "gate", "agent_kind")
         ],
     ),
+    "compile": (
+        [f"plan/{name}.py" for name in ("compiler", "checks", "plan")]
+        + [f"spec/{name}.py" for name in ("layers", "overrides", "validate")],
+        [f"plan/test_{name}.py" for name in ("plan", "values", "chat_checks")]
+        + [f"spec/test_{name}.py" for name in ("golden_faults", "layers", "overrides", "checks")],
+    ),
+    "lineage": (
+        [f"lineage/{name}.py" for name in ("recorder", "resumed", "rows", "store")],
+        [f"lineage/test_{name}.py" for name in ("recorder", "store", "round_trip", "reader", "turn_extras")],
+    ),
+    "update": (["engines/local/update.py"], [f"engines/local/test_{name}.py" for name in ("update", "stretches")]),
 }
 """Files of rlf and of tests."""
 LONG = ("tests/tools/test_agent_kind.py::test_a_real_model_searches_a_real_encyclopedia",)

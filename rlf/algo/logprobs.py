@@ -123,5 +123,5 @@ class _TokenLogprobs(torch.autograd.Function):
 def _split_rows(logits_NV: Tensor) -> list[slice]:
     """Row ranges of at most `_CHUNK_NUMEL` elements."""
     rows, vocabulary = logits_NV.shape
-    size = max(1, _CHUNK_NUMEL // max(1, vocabulary))
+    size = max(1, _CHUNK_NUMEL // vocabulary)
     return [slice(start, start + size) for start in range(0, rows, size)]

@@ -80,10 +80,7 @@ class RewardFunction:
         self._bounds = {term.name: term.bounds for term in terms}
         self._thresholds = {term.name: term.threshold for term in terms if term.threshold is not None}
         self._scorers: dict[str, Scorer] = {}
-        self._stack = AsyncExitStack()
         self._state: dict[str, dict[str, Any]] = {}
-        self._opened_at = perf_counter()
-        self._num_scored = 0
 
     def state(self) -> dict[str, dict[str, Any]]:
         """The terms' counts by name, as JSON has them; after the reward is closed, those at its end."""

@@ -133,6 +133,12 @@ def test_the_kl_penalty_lowers_every_sampled_token_and_the_reward() -> None:
     assert_equal(output.rewards_B, [0.2])
 
 
+def test_a_coefficient_of_0_is_no_penalty_however_far_the_policy_has_moved() -> None:
+    kl_BT = torch.tensor([[torch.inf, torch.nan, 1.0]])
+    output = Reinforce(std_norm=False).advantages(batch_of([1.0], [0], [[1, 1, 1]], kl_BT=kl_BT, kl_coef=0.0))
+    assert_equal(output.returns_BT, [[1, 1, 1]])
+
+
 def test_the_clip_bounds_the_scalar_after_the_baseline() -> None:
     # deviations 20, -20 clipped to 10, -10; the raw rewards 40 and 0 are not clipped first (that would give 5, -5)
     output = DrGrpo().advantages(batch_of([40.0, 0.0], [0, 0], [[1], [1]]))

@@ -66,45 +66,53 @@ def test_an_off_format_call_is_typed_and_never_an_answer(hermes, case):
 
 
 MENDS = {
-    "{'name': 'a'}": "double quotes",
-    '{"name": "a", "arguments": {"b": 1,}}': "trailing comma",
-    '{"name": "a", "arguments": {"b": [1, ]}}': "trailing comma",
-    '```json\n{"name": "a"}\n```': "code fence",
-    '{"name": "a\nb"}': "line break",
-    '{"name": "a", "arguments": {}': "not closed",
-    '{"name": "a': "line break",
-    '{"name": "a", "name": "b", "arguments": {}}': 'duplicate key "name"',
-    '{"name": "a", "arguments": {"b": NaN}}': "NaN is not JSON",
-    '{"name": "a", "arguments": {"b": -Infinity}}': "-Infinity is not JSON",
-    '{"name": "a", "arguments": {"b": 1e999}}': "too large",
-    '{"name": "a", "arguments": {"b": ' + "9" * 5000 + "}}": "too many digits",
-    '{"name": "a", "arguments": {"b": "\\ud800"}}': "surrogate",
-    '{"name": "a", "arguments": {"b": "\ud800"}}': "surrogate",
-    '{"name": "a", "arguments": {"b": True}}': "at character 34",
-    '{"name": "a", "arguments": {}} and more': "text between the JSON",
-    '{"name": "a", "arguments": {}}}': "text between the JSON",
-    "": "empty",
-    "search": "at character 1",
-    '"search"': "no object",
-    "[]": "a list",
-    '{"arguments": {}}': '"name"',
-    '{"name": "", "arguments": {}}': '"name"',
-    '{"name": 3, "arguments": {}}': '"name"',
-    '{"type": "function", "function": {"name": "a", "arguments": {}}}': '"name"',
-    '{"name": "a"}': "missing",
-    '{"name": "a", "arguments": null}': "no JSON object",
-    '{"name": "a", "arguments": ["b"]}': "no JSON object",
-    '{"name": "a", "arguments": "b"}': "is a string",
-    '{"name": "a", "parameters": {}}': 'instead of "parameters"',
-    '{"name": "a", "arguments": {}, "query": 1}': 'no key "query"',
+    "bad_json": {
+        "{'name': 'a'}": "double quotes",
+        '{"name": "a", "arguments": {"b": 1,}}': "trailing comma",
+        '{"name": "a", "arguments": {"b": [1, ]}}': "trailing comma",
+        '```json\n{"name": "a"}\n```': "code fence",
+        '{"name": "a\nb"}': "line break",
+        '{"name": "a", "arguments": {}': "not closed",
+        '{"name": "a': "line break",
+        '{"name": "a", "name": "b", "arguments": {}}': 'duplicate key "name"',
+        '{"name": "a", "arguments": {"b": NaN}}': "NaN is not JSON",
+        '{"name": "a", "arguments": {"b": -Infinity}}': "-Infinity is not JSON",
+        '{"name": "a", "arguments": {"b": 1e999}}': "too large",
+        '{"name": "a", "arguments": {"b": ' + "9" * 5000 + "}}": "too many digits",
+        '{"name": "a", "arguments": {"b": "\\ud800"}}': "surrogate",
+        '{"name": "a", "arguments": {"b": "\ud800"}}': "surrogate",
+        '{"name": "a", "arguments": {"b": True}}': "at character 34",
+        '{"name": "a", "arguments": {}} and more': "text between the JSON",
+        '{"name": "a", "arguments": {}}}': "text between the JSON",
+        "": "empty",
+        "search": "at character 1",
+    },
+    "bad_call": {
+        '"search"': "no object",
+        "[]": "a list",
+        '{"name": "a", "arguments": {}, "query": 1}': 'no key "query"',
+    },
+    "missing_name": {
+        '{"arguments": {}}': '"name"',
+        '{"name": "", "arguments": {}}': '"name"',
+        '{"name": 3, "arguments": {}}': '"name"',
+        '{"type": "function", "function": {"name": "a", "arguments": {}}}': '"name"',
+    },
+    "bad_arguments": {
+        '{"name": "a"}': "missing",
+        '{"name": "a", "arguments": null}': "no JSON object",
+        '{"name": "a", "arguments": ["b"]}': "no JSON object",
+        '{"name": "a", "arguments": "b"}': "is a string",
+        '{"name": "a", "parameters": {}}': 'instead of "parameters"',
+    },
 }
 
 
-@pytest.mark.parametrize("body", MENDS)
-def test_the_corrective_message_names_the_fault(hermes, body):
+@pytest.mark.parametrize(("kind", "body"), [(kind, body) for kind, of in MENDS.items() for body in of])
+def test_the_corrective_message_names_the_fault(hermes, kind, body):
     parsed = parse(hermes, block(body))
     (failure,) = parsed.items
-    assert MENDS[body] in failure.message and not failure.structural
+    assert failure.kind == kind and MENDS[kind][body] in failure.message and not failure.structural
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', "[{}, "])

@@ -52,6 +52,5 @@ class Distillation(Estimator):
         assert batch.teacher_logprobs_BT is not None and batch.old_logprobs_BT is not None, "distillation of no teacher"
         actions_BT = batch.action_mask_BT.bool()
         ratio_BT = at_least_float32(batch.teacher_logprobs_BT) - at_least_float32(batch.old_logprobs_BT)
-        advantages_BT = keep_actions(ratio_BT.nan_to_num(0.0, self.clip, -self.clip), actions_BT)
-        advantages_BT = advantages_BT.clamp(-self.clip, self.clip)
+        advantages_BT = keep_actions(ratio_BT.nan_to_num(), actions_BT).clamp(-self.clip, self.clip)
         return AdvantageOutput(advantages_BT, advantages_BT, at_least_float32(batch.rewards_B))
