@@ -88,6 +88,17 @@ def test_a_failed_event_leaves_no_row(store, run_id, reader):
     assert reader.trajectories(run_id) == []
 
 
+def test_a_run_whose_lineage_fails_ends_as_failed_with_the_reason_and_no_other_run_does(store, run_id):
+    start_run(store, run_record("other"))
+    with pytest.raises(ValueError, match="longer"), Recorder(store, run_id) as recorder:
+        recorder(StepFinished(2, {"reward": 1.0}, [scored(1)], [None, None]))
+    columns = (tables.runs.c.id, tables.runs.c.status, tables.runs.c.error)
+    with store.read() as connection:
+        found = {name: (status, error) for name, status, error in connection.execute(select(*columns))}
+    assert found["other"] == (RunStatus.RUNNING, None)
+    assert found[run_id][0] == RunStatus.FAILED and "longer" in found[run_id][1]
+
+
 def test_an_error_of_the_run_is_not_hidden_by_one_of_the_lineage(store, run_id, caplog):
     with pytest.raises(KeyError, match="mine"), Recorder(store, run_id) as recorder:
         recorder(StepFinished(1, {}, [scored(1)], []))
