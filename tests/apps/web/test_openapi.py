@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from rlf.apps.web.app import create_app
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.tasks import TASKS
+from rlf.cli.commands import HOMES
 from rlf.core.plain_json import as_json
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.run import start_run
@@ -94,6 +95,13 @@ def test_each_get_answers_by_its_schema(client):
             f"{asked}: {error.instance_path}: {error.message[:200]}" for error in validator.iter_errors(response.json())
         ]
     assert faults == []
+
+
+@pytest.mark.parametrize(("path", "group"), [("/tools/{file}/{action}", "tools"), ("/worlds/{action}", "env")])
+def test_each_job_of_a_tool_and_a_world_is_a_command(client, path, group):
+    operation = client.get("/api/v1/openapi.json").json()["paths"][f"/api/v1{path}"]["post"]
+    (action,) = [one for one in operation["parameters"] if one["name"] == "action"]
+    assert {f"{group} {word}" for word in action["schema"]["enum"]} <= HOMES.keys()
 
 
 def test_the_page_is_served_before_the_types_of_all_outputs_are_loaded():

@@ -132,8 +132,8 @@ def _add_worlds(area: Area, site: Site) -> None:
         return site.fresh.call("play_world", spec=spec, number=task, actions=actions, deadline_s=_TRIAL_S)
 
     @area.act("POST", "/worlds/{action}", status=202)
-    def examine_world(action: Literal["test", "attack"], spec: Annotated[str, Body(embed=True)]) -> CommandJob:
-        """Tests a world's lifecycle, or attacks its rewards, as a job."""
+    def examine_world(action: Literal["prove", "attack"], spec: Annotated[str, Body(embed=True)]) -> CommandJob:
+        """Proves a world, or attacks its rewards, as a job."""
         site.files.path(spec)
         return site.jobs.start(f"env {action}", ["env", action, spec], records=False)
 
