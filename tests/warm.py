@@ -162,6 +162,8 @@ def _serve(owner: int, address: str, modules: list[str]) -> dict[str, Any]:
 def _attend(selector: selectors.BaseSelector, key: selectors.SelectorKey, pid: int, handle: int, asked: Any) -> None:
     """Kills a fork whose program is gone; tells the program of one that ended how it did."""
     if key.fileobj is asked:
+        if asked.fileno() < 0:  # both ended in one moment, and the fork was heard of first
+            return
         for kill in (os.killpg, os.kill):
             with suppress(ProcessLookupError):
                 kill(pid, signal.SIGKILL)
