@@ -24,7 +24,7 @@ from rlf.apps.serve.dialogue import Dialogue, check_messages
 from rlf.apps.serve.generation import Answers, HostGate, Metrics
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.openai import Chat, Completions
-from rlf.apps.serve.requests import Refusal, RequestTool, body_object, read_request, token_text
+from rlf.apps.serve.requests import Refusal, RequestTools, body_object, read_request, token_text
 from rlf.apps.serve.responses import Responses
 from rlf.core.kinds import StrictModel
 from rlf.core.servers import BACKLOG, TlsCertificate, guard_visitors, server_context
@@ -66,7 +66,7 @@ class TokenizeRequest(StrictModel):
     model: str | None = None
     prompt: str | None = None
     messages: tuple[dict[str, Any], ...] | None = Field(default=None, min_length=1)
-    tools: tuple[RequestTool, ...] = ()
+    tools: RequestTools = RequestTools()
     return_token_strs: bool = False
     add_special_tokens: bool = True
 
@@ -283,8 +283,7 @@ class ModelServer(Server):
         if (asked.prompt is None) == (asked.messages is None):
             raise Refusal(400, "expected either `prompt` or `messages`")
         if asked.messages is not None:
-            tools = tuple(tool.function.described for tool in asked.tools)
-            tokens, _ = await self._model.encode_chat(check_messages(asked.messages), tools)
+            tokens, _ = await self._model.encode_chat(check_messages(asked.messages), asked.tools.described)
         else:
             text = asked.prompt or ""
             tokens = await self._model.encode_text(text, add_special_tokens=asked.add_special_tokens)

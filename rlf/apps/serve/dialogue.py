@@ -12,15 +12,14 @@ import math
 import random
 import re
 import sys
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
-from rlf.apps.serve.requests import Refusal, once_for_each
+from rlf.apps.serve.requests import RecentValues, Refusal, Tools, hash_key
 from rlf.chat import ChatFormat, encode_data, encode_template
 from rlf.chat.encoding import Vision, decode
 from rlf.chat.examples import readings_of
@@ -33,10 +32,6 @@ from rlf.types.task import IMAGE_MARK
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-# What the server remembers of conversations, as much as fits; the oldest is forgotten first.
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,35 +57,6 @@ class StoredConversation:
     """Keys of the first request that hold for the requests after it."""
 
 
-class RecentValues(Generic[T]):
-    """The latest values by key, as many as fit."""
-
-    def __init__(self, max_size: int) -> None:
-        self._max_size = max_size
-        self._size = 0
-        self._values: OrderedDict[bytes, tuple[T, int]] = OrderedDict()
-
-    def put(self, key: str, value: T, size: int) -> None:
-        """Remembers a value, and forgets the oldest where there is no room."""
-        digest = _hash_key(key)
-        self._forget(digest)
-        self._values[digest] = value, size
-        self._size += size
-        while self._size > self._max_size:
-            self._forget(next(iter(self._values)))
-
-    def get(self, key: str) -> T | None:
-        """A value; None where it was never put here, or is forgotten."""
-        return self._values.get(_hash_key(key), (None, 0))[0]
-
-    def _forget(self, digest: bytes) -> None:
-        self._size -= self._values.pop(digest, (None, 0))[1]
-
-
-def _hash_key(key: str) -> bytes:
-    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
 _SENTINEL = re.compile(r"@@rlf:(\d+)@@")
 _DATA_ROLES = frozenset({"user", "tool"})
 """Roles whose contents may come from anybody: no byte of them becomes a special token."""
@@ -100,10 +66,11 @@ _MAX_TOKENS = 4_000_000
 """Of all turns that were sampled here and are remembered."""
 _MAX_CHARS = 64_000_000
 """Of all conversations that are kept for clients that continue them by an id."""
+_MAX_TOOLS_CHARS = 250_000
+"""Of tools whose format is kept for the requests that bring them again."""
 EVERY_TOKEN = 1 << 20
 """`Sampling.num_top` of a sample that only decides how a call that is demanded begins."""
 Messages = Sequence[Mapping[str, Any]]
-Tools = tuple[ToolDescription, ...]
 
 
 class Dialogue:
@@ -139,7 +106,8 @@ class Dialogue:
 
     def chat(self, tools: Tools) -> ChatFormat | None:
         """The format of turns that may call these tools; None where the model's template is of no known one."""
-        chat = self._bound(dump_tools(tools)) if self._has_format else None
+        is_kept = len(tools.text) <= _MAX_TOOLS_CHARS
+        chat = (self._bound if is_kept else self._bound.__wrapped__)(tools.text) if self._has_format else None
         if chat is not None and self.vision is not None and chat.vision is None:
             chat.see(self.vision)
         return chat
@@ -265,12 +233,6 @@ def _open_format(
     return open_format(chat_format, tokenizer, described, thinking_tag)
 
 
-@once_for_each
-def dump_tools(tools: Tools) -> str:
-    """Tools as one text, equal for equal ones."""
-    return json.dumps([(tool.name, tool.description, tool.input_schema) for tool in tools])
-
-
 class CheckedMessage(dict[str, Any]):
     """A message in the one form that the rest takes: a role, a text with marks of images, calls.
 
@@ -284,7 +246,7 @@ class CheckedMessage(dict[str, Any]):
         said = role, content.strip() if role == "assistant" else content, [call["function"] for call in calls]
         unnamed = _dump_sorted((*said, *self.get("images", ())))
         named = unnamed + repr([call["id"] for call in calls]) if calls else unnamed
-        return _hash_key(named).hex(), _hash_key(unnamed).hex()
+        return hash_key(named).hex(), hash_key(unnamed).hex()
 
 
 def check_messages(
@@ -440,7 +402,7 @@ def _in_order(turn: Mapping[str, Any], results: Messages) -> list[Mapping[str, A
 
 def _history_keys(messages: Sequence[CheckedMessage], tools: Tools) -> tuple[str, str]:
     """The words of a history, whatever else stands in it: with the ids of its calls, and without."""
-    words, shown = [message.words for message in messages], dump_tools(tools)
+    words, shown = [message.words for message in messages], tools.text
     return "".join([named for named, _ in words]) + shown, "".join([unnamed for _, unnamed in words]) + shown
 
 

@@ -16,14 +16,13 @@ from rlf.apps.serve.dialogue import (
     CheckedMessage,
     Dialogue,
     SampledTurn,
-    Tools,
     TurnOpening,
     check_messages,
     choose_opening,
 )
 from rlf.apps.serve.generation import AnswerRequest, Delta, HostGate
 from rlf.apps.serve.grammar import CallsForm, SchemaForm
-from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest, describe_tools
+from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest, Tools
 from rlf.apps.serve.turns import TurnReader, decode_turn, random_ids, write_message
 from rlf.chat import ChatFormat
 from rlf.chat.marks import ParsedTurn
@@ -186,12 +185,12 @@ class ServedModel:
         choice = asked.tool_choice
         if isinstance(choice, str) and choice != "required":
             return TurnOpening()
-        tools = describe_tools(asked.tools)
+        tools = asked.tools.described
         if not tools or chat is None:
             raise Refusal(400, "tool_choice: a call is required, but there are no `tools`", key="tool_choice")
         if isinstance(choice, NamedTool):
             known = ", ".join(tool.name for tool in tools)
-            tools = tuple(tool for tool in tools if tool.name == choice.function.name)
+            tools = Tools(tool for tool in tools if tool.name == choice.function.name)
             if not tools:
                 words = f"tool_choice: no tool {choice.function.name!r:.80} (known: {known})"
                 raise Refusal(400, words, key="tool_choice")

@@ -8,15 +8,17 @@ without effect and noted, unless it looks like a misspelt one.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import math
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
-from pydantic_core import from_json, to_json
+from pydantic import Field, GetCoreSchemaHandler, ValidationError, ValidatorFunctionWrapHandler
+from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
 from rlf.core.kinds import StrictModel
 from rlf.types import ToolDescription
@@ -61,26 +63,39 @@ _KINDS = {
 }
 
 R = TypeVar("R", bound=StrictModel)
-K = TypeVar("K")
-V = TypeVar("V")
+T = TypeVar("T")
 
 
-def once_for_each(make: Callable[[K], V]) -> Callable[[K], V]:
-    """Has what follows from an object that cannot be hashed made once, as long as there are not too many others."""
-    known: dict[int, tuple[K, V]] = {}
+class RecentValues(Generic[T]):
+    """The latest values by key, as many as fit."""
 
-    def find(value: K) -> V:
-        found = known.get(id(value))
-        if found is None or found[0] is not value:
-            if len(known) >= _MOST_KNOWN:
-                known.clear()
-            known[id(value)] = found = value, make(value)
-        return found[1]
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._size = 0
+        self._values: OrderedDict[bytes, tuple[T, int]] = OrderedDict()
 
-    return find
+    def put(self, key: str | bytes, value: T, size: int) -> None:
+        """Remembers a value, and forgets the oldest where there is no room."""
+        digest = hash_key(key)
+        self._forget(digest)
+        self._values[digest] = value, size
+        self._size += size
+        while self._size > self._max_size:
+            self._forget(next(iter(self._values)))
+
+    def get(self, key: str | bytes) -> T | None:
+        """A value; None where it was never put here, or is forgotten."""
+        return self._values.get(hash_key(key), (None, 0))[0]
+
+    def _forget(self, digest: bytes) -> None:
+        self._size -= self._values.pop(digest, (None, 0))[1]
 
 
-_MOST_KNOWN = 512
+def hash_key(key: str | bytes) -> bytes:
+    """A short name of a text, or of bytes."""
+    data = key if isinstance(key, bytes) else key.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=16).digest()
+
 
 WITHOUT_EFFECT = frozenset(
     {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"}
@@ -224,23 +239,43 @@ class RequestTool(StrictModel):
     function: ToolFunction
 
 
-def _read_tools(value: Any, read: ValidatorFunctionWrapHandler) -> tuple[RequestTool, ...]:
-    """The same tools for equal ones: most requests bring those of the one before them."""
+class Tools(tuple[ToolDescription, ...]):
+    """Tools that may be called."""
+
+    @cached_property
+    def text(self) -> str:
+        """All of them, equal for equal ones."""
+        return json.dumps([(tool.name, tool.description, tool.input_schema) for tool in self])
+
+
+class RequestTools(tuple[RequestTool, ...]):
+    """The key `tools`: equal ones are one object with what follows from it, since most requests bring those of others.
+
+    It is never changed.
+    """
+
+    @cached_property
+    def described(self) -> Tools:
+        """In rlf's own words."""
+        return Tools(tool.function.described for tool in self)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(_read_tools, handler(tuple[RequestTool, ...]))
+
+
+def _read_tools(value: Any, read: ValidatorFunctionWrapHandler) -> RequestTools:
     key = to_json(value)
     if (tools := _KNOWN.get(key)) is None:
-        tools = read(value)
-        if len(_KNOWN) >= _MOST_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[key] = tools
+        tools = RequestTools(read(value))
+        _KNOWN.put(key, tools, len(key) + _TOOLS_BYTES)
     return tools
 
 
-_KNOWN: dict[bytes, tuple[RequestTool, ...]] = {}
-
-
-@once_for_each
-def describe_tools(tools: tuple[RequestTool, ...]) -> tuple[ToolDescription, ...]:
-    return tuple(tool.function.described for tool in tools)
+_KNOWN: RecentValues[RequestTools] = RecentValues(16_000_000)
+"""Lists of tools, by their JSON. As objects they take about eight times as many bytes."""
+_TOOLS_BYTES = 1000
+"""What the shortest list counts."""
 
 
 class NamedFunction(StrictModel):
@@ -260,7 +295,7 @@ class ChatRequest(SampledRequest):
     """`/v1/chat/completions`."""
 
     messages: tuple[dict[str, Any], ...] = Field(min_length=1)
-    tools: Annotated[tuple[RequestTool, ...], WrapValidator(_read_tools)] = ()
+    tools: RequestTools = RequestTools()
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None
@@ -282,9 +317,9 @@ class ChatRequest(SampledRequest):
         return json.dumps(schema)
 
     @property
-    def offered(self) -> tuple[ToolDescription, ...]:
+    def offered(self) -> Tools:
         """The tools that may be called: the same for equal `tools`."""
-        return () if self.tool_choice == "none" else describe_tools(self.tools)
+        return Tools() if self.tool_choice == "none" else self.tools.described
 
     @property
     def limit(self) -> int | None:

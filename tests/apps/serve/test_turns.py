@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import weakref
 from typing import Any
 
 import pytest
 
-from rlf.apps.serve.dialogue import RecentValues, SampledTurn
+from rlf.apps.serve.dialogue import SampledTurn
+from rlf.apps.serve.requests import ChatRequest, RecentValues
 from rlf.apps.serve.turns import TurnReader
 from rlf.chat import FORMATS
 from rlf.chat.repair import stand_in
@@ -84,3 +86,17 @@ def test_the_oldest_conversations_are_forgotten_when_there_is_no_room() -> None:
     for number in range(4):
         memory.put(f"conversation {number}", SampledTurn((number,) * 4, "", ()), 4)
     assert [memory.get(f"conversation {number}") is not None for number in range(4)] == [False, False, True, True]
+
+
+def test_tools_are_read_once_and_as_many_lists_are_kept_as_fit() -> None:
+    """Fifty clients whose descriptions are a megabyte each; the kept ones may be of fifteen at most."""
+
+    def read(name: str, size: int) -> ChatRequest:
+        function = {"name": name, "description": "x" * size}
+        tools = [{"type": "function", "function": function}]
+        return ChatRequest.model_validate({"model": "m", "messages": [{}], "tools": tools})
+
+    assert read("small", 9).offered is read("small", 9).offered
+    kept = [weakref.ref(read(f"tool_{number}", 1_000_000).tools[0]) for number in range(50)]
+    assert 0 < sum(tools() is not None for tools in kept) <= 15
+    assert read("small", 9).offered == (ToolDescription("small", "x" * 9, {}),)

@@ -26,7 +26,7 @@ from rlf.apps.serve.app import TOO_LARGE, Handler, Server, answering
 from rlf.apps.serve.dialogue import Dialogue
 from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.openai import Chat
-from rlf.apps.serve.requests import Refusal, body_object
+from rlf.apps.serve.requests import Refusal, Tools, body_object
 from rlf.core.errors import CheckError
 from rlf.core.servers import listening
 from rlf.core.text import clean
@@ -107,7 +107,7 @@ class AgentServer:
 
     def forwarding(self, player: TextPlayer) -> AgentPlayer:
         """What plays a collection with the model behind an endpoint."""
-        chat = self.dialogue.chat(())
+        chat = self.dialogue.chat(Tools())
         assert chat is not None, "a stand-in without a chat format"
         return AgentPlayer(self, setting_of(player, chat), overrides=False, asks=player)
 

@@ -22,19 +22,11 @@ from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agents import calls
 from rlf.apps.serve.agents.calls import Call, CallTree
 from rlf.apps.serve.agents.tools import SessionTools, add_steps
-from rlf.apps.serve.dialogue import (
-    CheckedMessage,
-    Dialogue,
-    RecentValues,
-    Tools,
-    TurnOpening,
-    check_messages,
-    dump_tools,
-)
+from rlf.apps.serve.dialogue import CheckedMessage, Dialogue, TurnOpening, check_messages
 from rlf.apps.serve.generation import HostGate, Metrics
 from rlf.apps.serve.grammar import CallsForm, SchemaForm
 from rlf.apps.serve.model import ServedModel
-from rlf.apps.serve.requests import ChatRequest, Refusal, SampledRequest
+from rlf.apps.serve.requests import ChatRequest, RecentValues, Refusal, SampledRequest, Tools
 from rlf.apps.serve.turns import decode_turn, parse_turn
 from rlf.chat import ChatFormat
 from rlf.chat.encoding import decode
@@ -417,7 +409,7 @@ class SessionModel(ServedModel):
         """Keeps what a request says, and the results of calls that it holds."""
         sees = self.dialogue.vision is not None
         self._asked.messages = checked = check_messages(messages, sees=sees, known=self.dialogue.known)
-        self._asked.tools = dump_tools(asked.offered)
+        self._asked.tools = asked.offered.text
         if unknown := self._session.tree.hear(checked):
             self._session.counts["results of unknown calls"] += unknown
         return checked
