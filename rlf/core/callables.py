@@ -190,32 +190,24 @@ def _is_edited(name: str, file: Path, stamp: Stamp | None, sha256: str) -> bool:
     return False
 
 
-def show_own_line(error: BaseException) -> str:
-    """` (file.py:7)` for the last line of users' modules that an error passed through; nothing where it passed none."""
-    own = {str(file) for file, *_ in _IMPORTED.values()}
+def locate(error: BaseException) -> tuple[str, str]:
+    """` (file.py:7)` for the last line of users' modules that an error passed through; empty where it passed none.
+
+    Then what to do where users' code, or an installed package, imports a module that is not there: waiting is in vain.
+    Empty for any other error, such as that of an import in a text that a model wrote, which is in no such file.
+    """
     # past what the error's class may have in its place
     trace: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
-    passed = [(frame.f_code.co_filename, line) for frame, line in walk_tb(trace)]
-    return next((f" ({Path(file).name}:{line})" for file, line in reversed(passed) if file in own), "")
-
-
-def show_missing_import(error: BaseException) -> str:
-    """What to do where users' code, or an installed package, imports a module that is not there: waiting is in vain.
-
-    Nothing for any other error, such as that of an import in a text that a model wrote, which is in no such file.
-    """
-    if not issubclass(type(error), ModuleNotFoundError):
-        return ""
-    trace: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
-    passed = [frame.f_code.co_filename for frame, _ in walk_tb(trace)]
-    last = next((file for file in reversed(passed) if not file.startswith("<frozen importlib")), "")
-    folders = {str(file.parent) for file, *_ in _IMPORTED.values()}
-    missing = getattr(error, "name", None)
-    if not isinstance(missing, str) or not (str(Path(last).parent) in folders or last.startswith(_package_folders())):
-        return ""
+    passed = [(frame.f_code.co_filename, line) for frame, line in reversed([*walk_tb(trace)])]
+    own = {str(file): file.parent for file, *_ in _IMPORTED.values()}
+    where = next((f" ({Path(file).name}:{line})" for file, line in passed if file in own), "")
+    missing = getattr(error, "name", None) if issubclass(type(error), ModuleNotFoundError) else None
+    last = next((file for file, _ in passed if not file.startswith("<frozen importlib")), "")
+    if not isinstance(missing, str) or not (Path(last).parent in own.values() or last.startswith(_package_folders())):
+        return where, ""
     from rlf.core.mistakes import install
 
-    return f". {install(strike_environment(missing).partition('.')[0])}".removesuffix(".")
+    return where, f". {install(strike_environment(missing).partition('.')[0])}".removesuffix(".")
 
 
 def missing_name(name: str, part: str, known: Sequence[str]) -> str:

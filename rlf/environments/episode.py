@@ -14,13 +14,13 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from rlf.core.callables import show_own_line
+from rlf.core.callables import locate
 from rlf.core.clocks import Deadline, Timers, clock
 from rlf.core.text import clean, describe
 from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
 from rlf.environments.states import describe_difference, hash_state, plain_state
 from rlf.tools.execution.detached import DetachedTasks
-from rlf.tools.results import ToolFailure, shorten, to_output, words_of
+from rlf.tools.results import ToolFailure, failure_by, shorten, to_output
 from rlf.types import (
     Outcome,
     Phase,
@@ -88,7 +88,7 @@ class FirstStates:
                     state = hash_state(plain_state(await world.state())) if world.shows_state else ""
                     first = _First(pickle.dumps(taken), said, state)  # what the world changes is no part of it
             except Exception as fault:  # noqa: BLE001 - the user's own code, and the world itself is sound
-                self._end_copies(f"snapshot: {words_of(fault)}")
+                self._end_copies(f"snapshot: {failure_by(fault).text}")
             return said
         finally:
             found.set_result(first)
@@ -194,13 +194,13 @@ class WorldEpisode:
         return self._read_text(said)
 
     async def call(self, call: ToolCall) -> ToolOutput:
-        """Runs a call. Raises ToolFailure for one that is refused, and with the outcome `infra` for a failed world."""
+        """Runs a call. Raises ToolFailure for one that is refused, and with `infra` or `gone` for a failed world."""
         # Counted before anything can fail: a refused call has a place too, by which changes are found again.
         place, self._num_calls = self._num_calls, self._num_calls + 1
         try:
             return await self._run_within(Phase.STEP, self._run_call(call, place), self._spec.limits.step_s)
         except WorldFailure as failure:
-            raise ToolFailure(Outcome.INFRA, str(failure)) from failure
+            raise ToolFailure(Outcome.GONE if failure.is_gone else Outcome.INFRA, str(failure)) from failure
 
     async def _run_call(self, call: ToolCall, place: int) -> ToolOutput:
         world = self._open_world()
@@ -322,9 +322,10 @@ class WorldEpisode:
         except ToolFailure as refusal:
             if phase is Phase.STEP and not refusal.outcome.is_infrastructure:
                 raise
-            raise self._make_failure(phase, refusal.text) from refusal
+            raise self._make_failure(phase, refusal.text, is_gone=refusal.outcome is Outcome.GONE) from refusal
         except BaseException as fault:  # SystemExit on a task would stop the loop itself
-            raise self._make_failure(phase, describe(fault), show_own_line(fault)) from fault
+            where, missing = locate(fault)
+            raise self._make_failure(phase, describe(fault), where + missing, is_gone=bool(missing)) from fault
         finally:
             self._world_s += clock.now() - started
 
@@ -340,9 +341,9 @@ class WorldEpisode:
             raise done.fault
         return done
 
-    def _make_failure(self, phase: Phase, reason: str, where: str = "") -> WorldFailure:
+    def _make_failure(self, phase: Phase, reason: str, where: str = "", *, is_gone: bool = False) -> WorldFailure:
         self._failed = self._failed or phase  # the first: what follows it is often only its consequence
-        return WorldFailure(self._called, phase, self._say_fault(reason) + where)
+        return WorldFailure(self._called, phase, self._say_fault(reason) + where, is_gone=is_gone)
 
     def _say_fault(self, reason: str) -> str:
         """What went wrong as anyone reads it: valid, without secrets, and cut where none can be halved any more."""
@@ -351,7 +352,7 @@ class WorldEpisode:
 
 def describe_late(fault: BaseException, limit_s: float) -> str:
     """Describes a missed deadline."""
-    return f"no end within {limit_s:g} s" if issubclass(type(fault), TimeoutError) else words_of(fault)
+    return f"no end within {limit_s:g} s" if issubclass(type(fault), TimeoutError) else failure_by(fault).text
 
 
 class _Raised:

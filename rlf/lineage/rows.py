@@ -35,7 +35,7 @@ from rlf.types.written import FIRST_VERSION, NUMBERS, VERSION, find_results, wri
 _HEAD = struct.Struct("<BI")
 _ZLIB = 0x78
 """First byte of a payload of version 1, which no content of zstd has."""
-_COLUMNS = ("id", "task", "sample_index", "stop", "answer", "error", "duration_s", "images")
+_COLUMNS = ("id", "task", "sample_index", "stop", "answer", "duration_s", "images")
 _ELSEWHERE = dict.fromkeys((*NUMBERS, *_COLUMNS), True) | {"turns": {"__all__": {"calls", "failures"}}}
 
 

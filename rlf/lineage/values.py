@@ -46,10 +46,9 @@ from rlf.types import (
     ScoreState,
     StopReason,
 )
+from rlf.types.trajectory import SAMPLER
 from rlf.types.written import read
 
-_BROKEN = re.compile(r"tool '[^']*'|world \S+(?=:)|agent(?=: )")
-"""What the error of a trajectory that a tool, a world or its agent broke begins with."""
 T = TypeVar("T")
 AnyRow = Row[tuple[Any, ...]]
 
@@ -149,6 +148,8 @@ def stored_trajectory(
     for failure in failures:
         failed = _pick_columns(ParseFailure, failure, position=failure.raw_start)
         values["turns"][failure.turn]["failures"].append(failed)
+    if row.error is not None:
+        values.setdefault("broken", {"name": SAMPLER, "error": row.error})
     values |= {"id": row.trajectory_id, "task": task} | {name: getattr(row, name) for name in _OF_TRAJECTORY}
     scored = _pick_columns(Scored, row, trajectory=values, scores=list(map(_make_score_values, scores)))
     return StoredTrajectory(head, read(Scored, scored))
@@ -171,7 +172,7 @@ def call_json(row: AnyRow, blobs: Blobs) -> dict[str, Any]:
     return {"call": {"name": row.name, "arguments": json.loads(row.arguments)}, "result": result}
 
 
-_OF_TRAJECTORY = ("sample_index", "stop", "answer", "error", "duration_s")
+_OF_TRAJECTORY = ("sample_index", "stop", "answer", "duration_s")
 _PLAIN = ("outcome", "text", "queue_s", "run_s", "cached", "truncated", "size_bytes", "isolation")
 _JSON = ("attempts", "usage", "structured")
 
@@ -215,12 +216,13 @@ def read_left_out(store: Store, run_id: str) -> LeftOut:
     """The rollouts of training that no try gave a reward. Groups all trajectories: for runs in which some have none."""
     table, scores = tables.trajectories.c, tables.scores.c
     rollout = (table.kind, table.step, table.task_id, table.sample_index)
-    best, error, ref = func.max(table.reward), func.min(table.error), func.min(table.id)
-    query = select(*rollout, best.label("best"), error.label("error"), ref.label("ref"))
+    best, ref = func.max(table.reward), func.min(table.id)
+    broken = func.min(case((table.error.is_not(None), table.id)))
+    query = select(*rollout, best.label("best"), broken.label("broken"), ref.label("ref"))
     each = query.where(table.run_id == run_id, table.phase == TRAIN).group_by(*rollout).subquery()
     is_lost, lost = each.c.best.is_(None), func.sum(case((each.c.best.is_(None), 1), else_=0))
-    errors = select(each.c.error, func.count()).where(is_lost, each.c.error.is_not(None)).group_by(each.c.error)
-    unscored = select(each.c.ref).where(is_lost, each.c.error.is_(None))
+    payloads = select(tables.payloads.c.data).join(each, each.c.broken == tables.payloads.c.trajectory_ref)
+    unscored = select(each.c.ref).where(is_lost, each.c.broken.is_(None))
     terms = (
         select(scores.term, func.count())
         .where(scores.trajectory_ref.in_(unscored), scores.value.is_(None), scores.weight != 0)
@@ -229,11 +231,8 @@ def read_left_out(store: Store, run_id: str) -> LeftOut:
     with store.read() as connection:
         kinds = connection.execute(select(each.c.kind, lost, func.count()).group_by(each.c.kind)).all()
         causes = Counter({f"reward term {term!r}": number for term, number in connection.execute(terms)})
-        broken = connection.execute(errors).all()
-    for words, number in broken:
-        named = _BROKEN.match(words)
-        cause = "the sampler" if named is None else named[0]
-        causes["the agent" if cause == "agent" else cause] += number
+        for data in connection.scalars(payloads.where(is_lost)):
+            causes[decode_payload(data).get("broken", {"name": SAMPLER})["name"]] += 1
     return LeftOut({kind: (int(number), of) for kind, number, of in sorted(kinds, key=str)}, causes)
 
 

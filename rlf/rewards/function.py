@@ -24,7 +24,7 @@ from time import perf_counter
 from typing import Any, Self
 
 from rlf.core import RlfError, RunError
-from rlf.core.callables import show_missing_import, show_own_line
+from rlf.core.callables import locate
 from rlf.core.text import clean, describe
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import golds
@@ -358,9 +358,9 @@ class _Asking:
 
 
 def _make_fault_result(error: BaseException) -> _TermResult:
-    words, missing = describe(error)[:_MAX_REASON_CHARS], show_missing_import(error)
+    where, missing = locate(error)
     state = ScoreState.GONE if missing else ScoreState.FAULT
-    return _TermResult(None, state, words + show_own_line(error) + missing)
+    return _TermResult(None, state, describe(error)[:_MAX_REASON_CHARS] + where + missing)
 
 
 def _make_score(term: Term, result: _TermResult, step: int, *, may_drop: bool) -> Score:

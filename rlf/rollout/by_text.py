@@ -27,9 +27,10 @@ from rlf.rollout.rollout import (
     Rollout,
     RolloutLimits,
     call_with_images,
-    infrastructure_error,
+    find_broken,
     run_calls,
     with_observation,
+    world_cause,
 )
 from rlf.tools.agent_text import TextCalls, read_call, show_results
 from rlf.tools.kind import Faults
@@ -48,6 +49,7 @@ from rlf.types import (
     Turn,
     WorldFailure,
 )
+from rlf.types.trajectory import SAMPLER, MissingRewardCause
 from rlf.types.world import Episode, Worlds, shown_tools
 
 
@@ -150,7 +152,7 @@ class TextPlay:
         self._num_before = len(self.turns)
         self._num_calls = self._num_failed_turns = 0
         self._answer: str | None = None
-        self._error: str | None = None
+        self._broken: MissingRewardCause | None = None
 
     async def run(self) -> StopReason:
         """Plays turns until one ends the trajectory."""
@@ -165,7 +167,7 @@ class TextPlay:
             if self.world is not None and stop is not StopReason.INFRA_FAILURE:
                 await self.world.score(self.turns)
         except WorldFailure as failure:
-            self._error = str(failure)
+            self._broken = world_cause(failure)
             return StopReason.INFRA_FAILURE
         return stop
 
@@ -181,7 +183,7 @@ class TextPlay:
             turns=tuple(self.turns),
             stop=stop,
             answer=self._answer,
-            error=self._error,
+            broken=self._broken,
             duration_s=time.perf_counter() - self._started,
             world=None if self.world is None else self.world.record,
         )
@@ -299,7 +301,7 @@ class TextPlay:
         if failure.outcome is Outcome.GONE:
             raise OutageError(f"the model's server: {failure.text}.") from failure
         if failure.unit not in (*NoAnswer,):
-            self._error = f"the model's server: {failure.outcome}: {failure.text}"
+            self._broken = MissingRewardCause(SAMPLER, f"the model's server: {failure.outcome}: {failure.text}")
             return StopReason.INFRA_FAILURE
         truncated = failure.unit == NoAnswer.TRUNCATED
         kind = FailureClass.TRUNCATED if truncated else FailureClass.EMPTY
@@ -315,8 +317,8 @@ class TextPlay:
             await run_calls(records, range(len(calls)), lambda place: self._run(calls[place]), self.world)
         finally:
             self.turns[-1] = replace(turn, calls=tuple(records), tools_s=time.perf_counter() - started)
-        self._error = infrastructure_error(records)
-        if self._error is not None:
+        self._broken = find_broken(records)
+        if self._broken is not None:
             return StopReason.INFRA_FAILURE
         results = [record.result for record in records]
         if self._limits.is_lost(self.turns[self._num_before :]):

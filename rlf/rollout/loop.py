@@ -17,7 +17,6 @@ from rlf.chat.marks import ParsedTurn
 from rlf.chat.policy import FailurePolicy, WhenFull
 from rlf.core.plain_json import frozen
 from rlf.rollout.rollout import (
-    AGAIN,
     NOT_RUN,
     OVER_LIMIT,
     ChatPolicy,
@@ -26,15 +25,18 @@ from rlf.rollout.rollout import (
     RolloutLimits,
     TokenRecord,
     call_with_images,
-    infrastructure_error,
+    find_broken,
     run_calls,
+    tool_name,
     version_changes,
     with_observation,
+    world_cause,
+    world_name,
 )
 from rlf.tools.kind import Faults
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling
 from rlf.types.tool import Outcome, ToolCall, ToolInvoker, ToolResult
-from rlf.types.trajectory import CallRecord, StopReason, Trajectory, Turn
+from rlf.types.trajectory import CallRecord, MissingRewardCause, StopReason, Trajectory, Turn
 from rlf.types.world import WorldFailure, Worlds, WorldStep, shown_tools
 
 if TYPE_CHECKING:
@@ -129,7 +131,7 @@ class _Play:
         self.num_sampled = 0
         self.num_failed_turns = 0
         self.answer: str | None = None
-        self.error: str | None = None
+        self.broken: MissingRewardCause | None = None
 
     async def run(self, cut_off: Callable[[Trajectory], None] | None) -> Trajectory:
         try:
@@ -154,7 +156,7 @@ class _Play:
             observation = None if self.world is None else await self.world.reset()
             self.messages = with_observation(self.messages, observation)
         except WorldFailure as failure:
-            stop = self._break(failure)
+            stop = self._break(world_cause(failure))
         if self.handling.forks or self.handling.context is not None:
             from rlf.rollout.contexts import Contexts
 
@@ -180,12 +182,12 @@ class _Play:
         try:
             await self.world.score(self.turns)
         except WorldFailure as failure:
-            return self._break(failure)
+            return self._break(world_cause(failure))
         return stop
 
-    def _break(self, failure: WorldFailure) -> StopReason:
-        """Records a failure of the world."""
-        self.error = str(failure)
+    def _break(self, cause: MissingRewardCause) -> StopReason:
+        """Records what broke the trajectory."""
+        self.broken = cause
         return StopReason.INFRA_FAILURE
 
     async def _go_through(self, prefix: Prefix) -> StopReason | None:
@@ -208,16 +210,19 @@ class _Play:
             for before, now in zip(turn.calls, records, strict=True) if replays else ():
                 if (before.result.outcome, before.result.text) != (now.result.outcome, now.result.text):
                     was, found = (f"{one.result.outcome} {one.result.text!r:.120}" for one in (before, now))
-                    again = f"tool {before.call.name!r}: called {AGAIN}: {found}; before: {was}"
-                    broken = infrastructure_error([now])
-                    if broken:  # kept as it came: what broke a trajectory is found among its calls
+                    broken, name = find_broken([now]), tool_name(now.call.name)
+                    if broken:  # kept as it came: an outage is seen by the trajectory's calls
                         self.turns[at] = dataclasses.replace(turn, calls=tuple(records))
-                    self.error = broken or again
-                    return StopReason.INFRA_FAILURE
+                    return self._break(broken or self._differs(name, "called", found, was))
             if stop := await self._step_again(turn):
                 return stop
         await self._make_ready(self.images)
         return None
+
+    def _differs(self, name: str, how: str, found: str, before: str) -> MissingRewardCause:
+        """What came out otherwise once leaves no state to continue from: it is up, and not waited for."""
+        words = f"{name}: {how} again for the trajectory's prefix: {found}; before: {before}"
+        return MissingRewardCause(name, words, may_pass=False)
 
     async def _step_again(self, turn: Turn) -> StopReason | None:
         """Lets the world answer a turn of a prefix again, and compares what that did to it."""
@@ -230,14 +235,12 @@ class _Play:
             try:
                 await self.world.reply(parsed.answer or "")
             except WorldFailure as failure:
-                return self._break(failure)
+                return self._break(world_cause(failure))
         step = self.world.take_step()
         if step == turn.world:
             return None
-        record = self.world.record
-        again = f"world {record.name or repr(record.kind)}: played {AGAIN}"
-        self.error = f"{again}: {step!r:.200}; before: {turn.world!r:.200}"
-        return StopReason.INFRA_FAILURE
+        name = world_name(self.world.record)
+        return self._break(self._differs(name, "played", f"{step!r:.200}", f"{turn.world!r:.200}"))
 
     def _trajectory(self, stop: StopReason) -> Trajectory:
         return Trajectory(
@@ -250,7 +253,7 @@ class _Play:
             turns=tuple(self.turns),
             stop=stop,
             answer=self.answer,
-            error=self.error,
+            broken=self.broken,
             duration_s=time.perf_counter() - self.started,
             forks=tuple(self.record.forks),
             images=tuple(self.images),
@@ -316,9 +319,8 @@ class _Play:
             if records:
                 draft = partial(draft, calls=tuple(records), tools_s=time.perf_counter() - started)
             self.turns.append(turn := draft(observation_end=end))
-        if records and (error := infrastructure_error(records)) is not None:
-            self.error = error
-            stop = StopReason.INFRA_FAILURE
+        if records and (broken := find_broken(records)) is not None:
+            stop = self._break(broken)
         if stop in (None, StopReason.MAX_TURNS) and self.limits.is_lost(self.turns):
             stop = StopReason.INVALID_CALLS
         if self.world is not None and stop is not StopReason.INFRA_FAILURE:
@@ -345,7 +347,7 @@ class _Play:
             if stop is StopReason.ANSWERED and self.world.speaks:
                 await self.world.reply(parsed.answer or "")
         except WorldFailure as failure:
-            return self._break(failure), None
+            return self._break(world_cause(failure)), None
         step = self.world.take_step()
         if step.is_over:
             return StopReason.ENV_DONE, step

@@ -15,8 +15,8 @@ from rlf.chat.policy import ContextLimit, FailurePolicy, RepairPolicy
 from rlf.core.plain_json import frozen
 from rlf.types.task import Message, Task
 from rlf.types.tool import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
-from rlf.types.trajectory import CallRecord, FailureClass, ParseFailure, Repair, Trajectory, Turn
-from rlf.types.world import Episode
+from rlf.types.trajectory import CallRecord, FailureClass, MissingRewardCause, ParseFailure, Repair, Trajectory, Turn
+from rlf.types.world import Episode, WorldFailure, WorldRecord
 
 # The growing token record of one trajectory: the mask is right by construction.
 #
@@ -185,9 +185,6 @@ class Rollout:
     """Whether it is over after one turn, whose calls are made."""
 
 
-AGAIN = "again for the trajectory's prefix"
-"""In the error of a trajectory whose prefix's calls had another result, or another effect on its world."""
-
 # The tool calls of one turn, run side by side, and what a trajectory keeps of them.
 
 NOT_RUN = ToolResult(Outcome.LIMIT_REACHED, "The trajectory ended with this turn; the call was not run.")
@@ -257,15 +254,28 @@ async def _show_images(
     return await tools.invoke(ToolCall(call.name, arguments), trajectory_id=trajectory_id)
 
 
-def find_broken(records: Sequence[CallRecord]) -> CallRecord | None:
-    """The first call that failed for a reason outside the policy."""
-    return next((record for record in records if record.result.outcome.is_infrastructure), None)
+def tool_name(tool: str) -> str:
+    """The name of a tool among causes."""
+    return f"tool {tool!r}"
 
 
-def infrastructure_error(records: Sequence[CallRecord]) -> str | None:
-    """The error of a trajectory that such a call ends."""
-    broken = find_broken(records)
-    return None if broken is None else f"tool {broken.call.name!r}: {broken.result.outcome}: {broken.result.text}"
+def world_name(world: WorldRecord) -> str:
+    """The name of a world among causes."""
+    return f"world {world.name or world.kind!r}"
+
+
+def find_broken(records: Sequence[CallRecord]) -> MissingRewardCause | None:
+    """The first call that failed for a reason outside the policy, as what breaks its trajectory."""
+    for name, result in ((tool_name(record.call.name), record.result) for record in records):
+        if result.outcome.is_infrastructure:
+            words = f"{name}: {result.outcome}: {result.text}"
+            return MissingRewardCause(name, words, is_gone=result.outcome is Outcome.GONE)
+    return None
+
+
+def world_cause(failure: WorldFailure) -> MissingRewardCause:
+    """A world's failure, as what breaks its trajectory."""
+    return MissingRewardCause(f"world {failure.world!r}", str(failure), is_gone=failure.is_gone)
 
 
 def with_observation(messages: Sequence[Message], observation: str | None) -> tuple[Message, ...]:

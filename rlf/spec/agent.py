@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from rlf.core.callables import CallableName
 from rlf.core.kinds import Files, StrictModel, wrong_value
+from rlf.types.trajectory import AGENT, MissingRewardCause
 
 _PLACE = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 """What is filled in."""
@@ -44,24 +45,14 @@ class AgentFailure(StrEnum):
     FLOOD = "flood"
     """It printed more than 16 MB."""
     GONE = "gone"
-    """Its callable imports a module that is not there."""
+    """It imports a module that is not there; waiting is in vain."""
     BREAK = "break"
     """It asked with a prompt that continues no earlier call, with `on_break: fail`."""
 
-    @property
-    def may_pass(self) -> bool:
-        """Whether it may go another time: a service that is down comes back, a history that is rewritten does not."""
-        return self not in (AgentFailure.FLOOD, AgentFailure.BREAK)
-
-
-def agent_error(failure: AgentFailure, words: str) -> str:
-    """The error of a trajectory that an agent's failure ended."""
-    return f"agent: {failure}: {words}"
-
-
-def failure_of(error: str) -> AgentFailure | None:
-    """The agent's failure that an error names; None where it names none."""
-    return next((failure for failure in AgentFailure if error.startswith(f"agent: {failure}: ")), None)
+    def cause(self, words: str) -> MissingRewardCause:
+        """What it is to the trajectory that it ended: a service that is down comes back, a rewritten history not."""
+        may_pass = self not in (AgentFailure.FLOOD, AgentFailure.BREAK)
+        return MissingRewardCause(AGENT, f"agent: {self}: {words}", may_pass, self is AgentFailure.GONE)
 
 
 class OnBreak(StrEnum):

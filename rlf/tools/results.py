@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.error import HTTPError, URLError
 
-from rlf.core.callables import show_missing_import
+from rlf.core.callables import locate
 from rlf.core.clocks import clock
 from rlf.core.errors import describe_type
 from rlf.core.plain_json import json_text
@@ -71,17 +71,13 @@ def tool_failure(failure: EndpointFailure, headers: Mapping[str, str] = MappingP
     return ToolFailure(failure.outcome, text, failure.retry_after_s)
 
 
-def words_of(fault: BaseException) -> str:
-    """What an exception says: a failed call's own words, any other's description."""
-    return failure_by(fault).text
-
-
 def failure_by(fault: BaseException) -> ToolFailure:
     """The failed call that an exception of a tool's own code is."""
     # `isinstance` would ask the exception for its class, which may run code of its own
     if issubclass(type(fault), ToolFailure) and isinstance(fault, ToolFailure):
         return fault
-    return ToolFailure(outcome_of_fault(fault), describe(fault) + show_missing_import(fault))
+    outcome = outcome_of_fault(fault)
+    return ToolFailure(outcome, describe(fault) + (locate(fault)[1] if outcome is Outcome.GONE else ""))
 
 
 def outcome_of_fault(fault: BaseException) -> Outcome:
@@ -110,7 +106,7 @@ def _members(fault: BaseException) -> Iterator[BaseException]:
 
 
 def _outcome_of_one(fault: BaseException) -> Outcome:
-    if show_missing_import(fault):
+    if isinstance(fault, ModuleNotFoundError) and locate(fault)[1]:
         return Outcome.GONE
     if isinstance(fault, ConnectionRefusedError | socket.gaierror):
         return Outcome.UNREACHABLE

@@ -8,17 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import NamedTuple
 
 from rlf.core.identity import derive_seed
-from rlf.rollout.rollout import AGAIN, Prefix, Rollout, find_broken
-from rlf.spec.agent import AgentFailure, failure_of
+from rlf.rollout.rollout import Prefix, Rollout, world_name
 from rlf.spec.models import FilterSpec
 from rlf.types.score import Score, Scored, ScoreState
 from rlf.types.task import Task
-from rlf.types.tool import Outcome
-from rlf.types.trajectory import StopReason, Trajectory
-from rlf.types.world import WorldRecord
+from rlf.types.trajectory import SAMPLER, MissingRewardCause, StopReason, Trajectory
 
 # Which rollouts a step and an evaluation make, with which ids and seeds.
 #
@@ -148,24 +144,10 @@ def mode_of(evaluation_id: str) -> str:
     return evaluation_id.split("/", 2)[1]
 
 
-SAMPLER, AGENT = "the sampler", "the agent"
-
-
-class MissingRewardCause(NamedTuple):
-    """What took a trajectory's reward."""
-
-    name: str
-    """`tool 'search'`, `reward term 'good'`, `world 'shop'`, the sampler or the agent."""
-    error: str
-    may_pass: bool = True
-    """Whether playing it again may give it one; False where the row itself is why."""
-    is_gone: bool = False
-    """Whether to wait for it is in vain."""
-
-    @classmethod
-    def of(cls, score: Score) -> MissingRewardCause:
-        """A term that has no value."""
-        return cls(term_name(score.term), score.reason, score.state.may_pass, score.state is ScoreState.GONE)
+def term_cause(score: Score) -> MissingRewardCause:
+    """A term that has no value."""
+    gone = score.state is ScoreState.GONE
+    return MissingRewardCause(term_name(score.term), score.reason, score.state.may_pass, gone)
 
 
 def counts(scored: Scored) -> bool:
@@ -193,7 +175,6 @@ def find_cause(scored: Scored) -> MissingRewardCause | None:
     if scored.reward is not None:
         return _missing_success(scored) if scored.trajectory.id.startswith(_EVALUATION) else None
     trajectory = scored.trajectory
-    error = trajectory.error or ""
     if trajectory.stop is not StopReason.INFRA_FAILURE:
         # The term without whose value there is no reward, one that may have it another time before others.
         missing = sorted(
@@ -202,16 +183,11 @@ def find_cause(scored: Scored) -> MissingRewardCause | None:
         )
         if not missing:  # it was not scored, or the sum is not a finite number
             return None
-        return MissingRewardCause.of(missing[0])
-    if trajectory.world is not None and trajectory.world.failed is not None:
-        return MissingRewardCause(world_name(trajectory.world), error)
-    if AGAIN in error:  # what came out otherwise once leaves no state to branch from; it is up
-        return MissingRewardCause(error.partition(":")[0], error, may_pass=False)
-    if (failure := failure_of(error)) is not None:
-        return MissingRewardCause(AGENT, error, failure.may_pass, failure is AgentFailure.GONE)
-    broken = find_broken(trajectory.calls)
-    is_gone = broken is not None and broken.result.outcome is Outcome.GONE
-    return MissingRewardCause(tool_name(broken.call.name) if broken else SAMPLER, error, is_gone=is_gone)
+        return term_cause(missing[0])
+    found = trajectory.broken or MissingRewardCause(SAMPLER, "")
+    if trajectory.world is not None and trajectory.world.failed is not None:  # whose calls are tools' too
+        return replace(found, name=world_name(trajectory.world))
+    return found
 
 
 def _missing_success(scored: Scored) -> MissingRewardCause | None:
@@ -221,22 +197,12 @@ def _missing_success(scored: Scored) -> MissingRewardCause | None:
         first = next((score for score in scored.scores if score.value is None), None)
     if first is None or first.state is ScoreState.GATED:
         return None
-    return MissingRewardCause.of(first)
+    return term_cause(first)
 
 
 def term_name(term: str) -> str:
     """The name of a reward term among causes."""
     return f"reward term {term!r}"
-
-
-def tool_name(tool: str) -> str:
-    """The name of a tool among causes."""
-    return f"tool {tool!r}"
-
-
-def world_name(world: WorldRecord) -> str:
-    """The name of a world among causes."""
-    return f"world {world.name or world.kind!r}"
 
 
 def broken_trajectory(rollout: Rollout, prompt: Sequence[int], error: str) -> Scored:
@@ -251,7 +217,7 @@ def broken_trajectory(rollout: Rollout, prompt: Sequence[int], error: str) -> Sc
         turns=(),
         stop=StopReason.INFRA_FAILURE,
         answer=None,
-        error=error,
+        broken=MissingRewardCause(SAMPLER, error),
     )
     return Scored(trajectory, scores=(), reward=None, success=None)
 

@@ -22,18 +22,11 @@ from typing import NamedTuple, TypeAlias
 
 from rlf.core.errors import OutageError
 from rlf.rewards.term import Term
-from rlf.training.counting import (
-    AGENT,
-    SAMPLER,
-    MissingRewardCause,
-    counts,
-    find_cause,
-    term_name,
-    tool_name,
-    world_name,
-)
+from rlf.rollout.rollout import tool_name, world_name
+from rlf.training.counting import counts, find_cause, term_cause, term_name
 from rlf.types.score import Scored, ScoreState
 from rlf.types.tool import Outcome
+from rlf.types.trajectory import AGENT, SAMPLER, MissingRewardCause
 
 logger = logging.getLogger(__name__)
 
@@ -262,7 +255,7 @@ class Outages:
         if found is not None or scored.reward is None:
             return found
         lost = (each for each in scored.scores if each.state.may_pass and each.term in self._weight_by_droppable)
-        return next(map(MissingRewardCause.of, lost), None)
+        return next(map(term_cause, lost), None)
 
     def as_broken(self, scored: Scored) -> Scored:
         """A try that another replaces: it has no reward, also where terms were summed without the one that was down."""

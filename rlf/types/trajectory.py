@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from typing import ClassVar
 
 from rlf.core.plain_json import Jsonable, frozen
 from rlf.types.task import Message, Task
@@ -165,10 +166,27 @@ class Turn:
         return called and all(record.result.outcome.is_invalid_call for record in self.calls)
 
 
+SAMPLER, AGENT = "the sampler", "the agent"
+
+
+@frozen
+class MissingRewardCause:
+    """What took a trajectory's reward."""
+
+    name: str
+    """`tool 'search'`, `reward term 'good'`, `world 'shop'`, the sampler or the agent."""
+    error: str
+    may_pass: bool = True
+    """Whether playing it again may give it one; False where the row, or what the trajectory continues, is why."""
+    is_gone: bool = False
+    """Whether to wait for it is in vain."""
+
+
 @frozen
 class Trajectory(Jsonable):
     """One rollout of one task."""
 
+    JSON_PROPERTIES: ClassVar = ("error",)
     id: str
     task: Task
     sample_index: int
@@ -181,7 +199,7 @@ class Trajectory(Jsonable):
     stop: StopReason
     answer: str | None
     """The final answer's text; None when the model gave none."""
-    error: str | None = None
+    broken: MissingRewardCause | None = None
     """What broke, when `stop` is infra_failure."""
     duration_s: float = 0.0
     forks: tuple[int, ...] = ()
@@ -194,6 +212,11 @@ class Trajectory(Jsonable):
     """The id of that trajectory; empty without one."""
     world: WorldRecord | None = None
     """What is kept of its world; None where there is none."""
+
+    @property
+    def error(self) -> str | None:
+        """What broke, in words; None when nothing did."""
+        return None if self.broken is None else self.broken.error
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -33,9 +33,10 @@ class Phase(StrEnum):
 class WorldFailure(Exception):
     """A world could not do what it was asked: the trajectory is unscorable."""
 
-    def __init__(self, world: str, phase: Phase, reason: str) -> None:
+    def __init__(self, world: str, phase: Phase, reason: str, *, is_gone: bool = False) -> None:
+        """Takes what failed, in which request and why. Args: is_gone: whether to wait for it is in vain."""
         super().__init__(f"world {world}: {phase}: {reason}")
-        self.phase, self.reason = phase, reason
+        self.world, self.phase, self.reason, self.is_gone = world, phase, reason, is_gone
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,12 @@ from dataclasses import replace
 import pytest
 
 from rlf.core import RlfError
+from rlf.core.redact import Redactor
+from rlf.lineage import tables
+from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import ParentKind, TrajectoryFilter
+from rlf.lineage.rows import encode
 from rlf.lineage.run import start_run
 from rlf.lineage.values import read_left_out
 from rlf.types import (
@@ -21,6 +25,7 @@ from rlf.types import (
     Turn,
 )
 from rlf.types.score import ScoreState
+from rlf.types.trajectory import AGENT, SAMPLER, MissingRewardCause
 
 from .builders import run_record, scored, step
 
@@ -180,24 +185,26 @@ def test_rollouts_left_out_of_training_are_counted_once_by_kind_and_by_what_brok
     record = run_record()
     start_run(store, record)
 
-    def tried(place, kind, error=None, term=None, task="t"):
+    def tried(place, kind, broken=None, term=None, task="t"):
         item = scored(place)
-        stop = StopReason.INFRA_FAILURE if error else StopReason.ANSWERED
+        stop = StopReason.INFRA_FAILURE if broken else StopReason.ANSWERED
         made = replace(item.trajectory, task=replace(item.trajectory.task, id=task, kind=kind), sample_index=place)
         scores = (
             ()
-            if error
+            if broken
             else (Score("a", 1.0, 0.0), Score(term or "b", None if term else 1.0, 1.0, state=ScoreState.FAULT))
         )
-        reward = None if error or term else 1.0
-        return replace(item, trajectory=replace(made, stop=stop, error=error), scores=scores, reward=reward)
+        reward = None if broken or term else 1.0
+        return replace(item, trajectory=replace(made, stop=stop, broken=broken), scores=scores, reward=reward)
 
-    tool, world = "tool 'search': unreachable: port 1", "world shop: step: gone"
+    tool, world, sampler, agent = (
+        MissingRewardCause(name, f"{name}: down") for name in ("tool 'search'", "world 'shop'", SAMPLER, AGENT)
+    )
     items = [
-        *(tried(0, "hard", tool), tried(0, "hard", tool.replace("1", "2"))),  # one rollout, twice in vain
+        *(tried(0, "hard", tool), tried(0, "hard", replace(tool, error="port 2"))),  # one rollout, twice in vain
         *(tried(1, "hard", world), tried(1, "hard")),  # played again with a reward
-        *(tried(2, "hard", term="good"), tried(3, "hard", "out of memory")),
-        tried(4, "hard", "agent: no_call: it ended without a call of the model"),
+        *(tried(2, "hard", term="good"), tried(3, "hard", sampler)),
+        tried(4, "hard", agent),
         *(tried(4, "easy"), tried(5, None), tried(0, "easy", world, task="u")),
     ]
     with Recorder(store, record.id) as recorder:
@@ -206,8 +213,23 @@ def test_rollouts_left_out_of_training_are_counted_once_by_kind_and_by_what_brok
     assert found.num_by_kind == {None: (0, 1), "easy": (1, 2), "hard": (4, 5)}
     assert found.causes == {
         "tool 'search'": 1,
-        "world shop": 1,
+        "world 'shop'": 1,
         "reward term 'good'": 1,
         "the sampler": 1,
         "the agent": 1,
     }
+
+
+def test_the_error_of_a_trajectory_of_an_older_checkout_is_read_as_its_samplers(store):
+    record = run_record()
+    start_run(store, record)
+    item = scored(0)
+    broken = replace(item.trajectory, stop=StopReason.INFRA_FAILURE, broken=MissingRewardCause("tool 'a'", "no host"))
+    item = replace(item, trajectory=broken, reward=None)
+    with Recorder(store, record.id) as recorder:
+        recorder(StepFinished(1, {}, [item], [None]))
+    with store.write() as connection:  # as it was written before the record had its cause
+        connection.execute(tables.payloads.update().values(data=encode(replace(broken, broken=None), Redactor({}))))
+    found = Reader(store).trajectory(record.id, k=0)
+    assert found.scored.trajectory.broken == MissingRewardCause(SAMPLER, "no host")
+    assert read_left_out(store, record.id).causes == {SAMPLER: 1}

@@ -30,6 +30,7 @@ from rlf.types import (
     ToolResult,
     Turn,
 )
+from rlf.types.trajectory import MissingRewardCause
 
 from .builders import run_record, trajectory
 
@@ -60,7 +61,7 @@ def leaky():
             task=Task(said, (Message("user", said),), {"gold": said}, said),
             turns=(Turn(0, 1, 2, said, (call,), (failure,)),),
             answer=said,
-            error=said,
+            broken=MissingRewardCause(said, said),
         ),
         (Score(said, 1.0, 1.0, said),),
         1.0,

@@ -39,6 +39,7 @@ from rlf.types import (
     Trajectory,
     Turn,
 )
+from rlf.types.trajectory import MissingRewardCause
 
 from .builders import run_record, scored, step
 
@@ -121,7 +122,7 @@ def trajectories(draw):
         turns=tuple(draw(st.lists(TURNS, max_size=3))),
         stop=draw(st.sampled_from(StopReason)),
         answer=draw(st.none() | TEXT),
-        error=draw(st.none() | TEXT),
+        broken=draw(st.none() | st.builds(MissingRewardCause, TEXT, TEXT, st.booleans(), st.booleans())),
         duration_s=draw(SECONDS),
     )
 

@@ -31,6 +31,7 @@ from rlf.types import (
     Trajectory,
     Turn,
 )
+from rlf.types.trajectory import SAMPLER, MissingRewardCause
 
 KINDS = ("parallel", "single", "two_hop")
 CALL_TEXT = '<tool_call>\n{"name": "search", "arguments": {"query": "Bitbal employer"}}\n</tool_call><|im_end|>'
@@ -79,7 +80,12 @@ def broken(number: int) -> Scored:
         Turn(16, 18, 22, CALL_TEXT, calls=(CallRecord(ToolCall("search", {}), hostile),)),
         Turn(22, 24, 24, CALL_TEXT, calls=(CallRecord(ToolCall("search", {}), hostile),)),
     )
-    whole = replace(trajectory(number, succeeds=False), turns=turns, stop=StopReason.INFRA_FAILURE, error="no host")
+    whole = replace(
+        trajectory(number, succeeds=False),
+        turns=turns,
+        stop=StopReason.INFRA_FAILURE,
+        broken=MissingRewardCause(SAMPLER, "no host"),
+    )
     return Scored(whole, (Score("judge", None, 1.0, "the judge did not answer"),), None, None)
 
 

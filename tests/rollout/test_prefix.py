@@ -12,6 +12,7 @@ from rlf.rollout.scripted import ScriptedPolicy
 from rlf.training.counting import find_cause
 from rlf.types import Message, Outcome, Sampling, Scored, StopReason, Task, ToolResult
 from rlf.types.score import costs_by_name
+from rlf.types.trajectory import MissingRewardCause
 
 from .conftest import TEMPLATE, TOOLS, Echo
 from .test_fork import CONTENT, DROPPED
@@ -190,7 +191,8 @@ def test_a_tool_that_is_down_for_a_prefix_is_named_as_such(go_on):
     broken, policy = go_on(SCRIPT[2:], Prefix(whole, 2), Unreachable())
     assert broken.stop is StopReason.INFRA_FAILURE and not policy.requests
     assert broken.error == "tool 'search': unreachable: no route" and broken.prefix_of == whole.id
-    assert find_cause(Scored(broken, (), None, None)).name == "tool 'search'"
+    cause = find_cause(Scored(broken, (), None, None))
+    assert (cause.name, cause.may_pass) == ("tool 'search'", True)
 
 
 def test_time_that_the_prefix_waited_is_not_waited_again(go_on):
@@ -206,7 +208,9 @@ def test_a_tool_that_gives_something_else_makes_the_trajectory_unscorable(go_on)
     tools.calls["t"] = [None]
     broken, policy = go_on(SCRIPT[3:], Prefix(whole, 3), tools)
     assert broken.stop is StopReason.INFRA_FAILURE and not broken.scorable and not policy.requests
-    assert broken.error == "tool 'search': called again for the trajectory's prefix: ok 'call 2'; before: ok 'call 1'"
+    words = "tool 'search': called again for the trajectory's prefix: ok 'call 2'; before: ok 'call 1'"
+    cause = find_cause(Scored(broken, (), None, None))
+    assert cause == MissingRewardCause("tool 'search'", words, may_pass=False), "it is up, and not waited for"
 
 
 @pytest.mark.parametrize("num_turns", [4, 5])

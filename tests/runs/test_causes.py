@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rlf.types import Notice
 from .conftest import ROOT
 from .test_runs import Watch
 
-CODE = """\
+CODE = '''\
 from rlf.builtin import encyclopedia
 
 
@@ -59,7 +60,26 @@ async def play(task, session):
 
 def shy(trajectory):
     return None
-"""
+
+
+class Lazy:
+    reward = 0.0
+
+    def reset(self):
+        import not_there
+
+    def search(self, query: str) -> str:
+        """Find passages.
+
+        Args:
+            query: what is looked for
+        """
+        return query
+
+
+if __name__ == "__main__":
+    import not_there.at_all
+'''
 DATA = "builtin:encyclopedia/train"
 
 
@@ -170,7 +190,11 @@ def test_what_is_down_from_the_start_is_named_by_the_error(keys: dict[str, Any],
     assert re.search(words, error), error
 
 
-LAZY = {"agent": {"callable": "own.py:play"}, "schedule": "clock"}
+LAZY = {"schedule": "clock", "max_total_tokens": 240}
+
+
+def world(isolation: str) -> dict[str, Any]:
+    return {"env": {"kind": "python", "callable": "own.py:Lazy", "isolation": isolation}, "tools": [], "rollout": LAZY}
 
 
 @pytest.mark.parametrize(
@@ -178,9 +202,12 @@ LAZY = {"agent": {"callable": "own.py:play"}, "schedule": "clock"}
     [
         ({"rewards": [term("lazy")]}, "reward term 'lazy'"),
         ({"tools": [tool(function="lazy_search")]}, "tool 'search'"),
-        ({"rollout": LAZY}, "the agent"),
+        ({"rollout": LAZY | {"agent": {"callable": "own.py:play"}}}, "the agent"),
+        ({"rollout": LAZY | {"agent": {"command": f"{sys.executable} own.py"}}}, "the agent"),
+        (world("thread"), "world 'python'"),
+        (world("process"), "world 'python'"),
     ],
-    ids=["a term", "a tool", "an agent"],
+    ids=["a term", "a tool", "an agent", "an agent's command", "a world", "a world in a process"],
 )
 def test_a_module_that_is_not_there_is_not_waited_for(keys: dict[str, Any], cause: str, tmp_path: Path) -> None:
     _, error = started(tmp_path, "engine.outage_s=3600", **keys)

@@ -10,6 +10,7 @@ import pytest
 
 from rlf.lineage.reader import Reader
 from rlf.rewards import Term
+from rlf.rollout.rollout import find_broken
 from rlf.runs.place import open_lineage
 from rlf.runs.start import run
 from rlf.training.missing import MissingWatch
@@ -177,16 +178,15 @@ def searched(place: int, kind: str, outcome: Outcome, num_tries: int = 1) -> Ite
         now = outcome if number == num_tries - 1 else Outcome.UNREACHABLE
         one = scored("a", 1.0 if now is Outcome.OK else None)
         call = CallRecord(ToolCall("search", {}), ToolResult(now, "refused"))
-        broken = (StopReason.INFRA_FAILURE, "tool 'search': unreachable: refused")
-        stop, error = (StopReason.ANSWERED, None) if now is Outcome.OK else broken
+        broken = find_broken([call])
         yield replace(
             one,
             trajectory=replace(
                 one.trajectory,
                 task=replace(one.trajectory.task, id=f"{kind}{place}", kind=kind),
                 turns=(Turn(1, 2, 2, "", (call,)),),
-                stop=stop,
-                error=error,
+                stop=StopReason.INFRA_FAILURE if broken else StopReason.ANSWERED,
+                broken=broken,
             ),
         )
 

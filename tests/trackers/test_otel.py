@@ -14,7 +14,7 @@ from rlf.types import RunFinished, RunStatus, StepFinished
 from rlf.types.score import Score, Scored, ScoreState, ScoreUsage
 from rlf.types.task import Message, Task
 from rlf.types.tool import Outcome, ToolCall, ToolResult
-from rlf.types.trajectory import CallRecord, StopReason, Trajectory, Turn
+from rlf.types.trajectory import SAMPLER, CallRecord, MissingRewardCause, StopReason, Trajectory, Turn
 
 service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 pytest.importorskip("opentelemetry.sdk")
@@ -159,8 +159,11 @@ def test_what_asked_a_judge_is_a_span_of_its_own_and_one_without_an_answer_an_er
 def test_the_class_of_an_error_is_one_of_a_few_and_a_turn_without_room_ended_by_its_length(tmp_path):
     task, turns = Task("t1", (Message("user", "?"),)), (Turn(1, 2, 2, "a"), Turn(2, 3, 3, "b"))
     made = [
-        Trajectory(str(stop), task, 0, [1, 2, 3], [False, True, True], [0.0, -1.0, -1.0], turns, stop, "", error)
-        for stop, error in ((StopReason.LENGTH, None), (StopReason.INFRA_FAILURE, "the key hunter2 was refused"))
+        Trajectory(str(stop), task, 0, [1, 2, 3], [False, True, True], [0.0, -1.0, -1.0], turns, stop, "", broken)
+        for stop, broken in (
+            (StopReason.LENGTH, None),
+            (StopReason.INFRA_FAILURE, MissingRewardCause(SAMPLER, "the key hunter2 was refused")),
+        )
     ]
     run = TrackedRun("id", "n", tmp_path, 1, {}, redact=lambda text: text.replace("hunter2", "***"))
     with receiving() as (url, spans):

@@ -14,6 +14,7 @@ from rlf.training import outages
 from rlf.training.collection import Collector
 from rlf.training.outages import Outages
 from rlf.types import Interrupted, StopReason, Task
+from rlf.types.trajectory import SAMPLER, MissingRewardCause
 
 from ..rewards.scoring import CONTEXT
 from .trajectories import played, scored
@@ -57,7 +58,12 @@ class Step:
                 await asyncio.Event().wait()
             trajectory = played(rollout, 3).trajectory
             if answer == "broken":
-                return replace(trajectory, stop=StopReason.INFRA_FAILURE, answer=None, error="the server is gone")
+                return replace(
+                    trajectory,
+                    stop=StopReason.INFRA_FAILURE,
+                    answer=None,
+                    broken=MissingRewardCause(SAMPLER, "the server is gone"),
+                )
             return replace(trajectory, answer=answer)
 
         return SimpleNamespace(open=lambda ids: None, play=play, release=lambda id_: None)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from rlf.rollout.rollout import Rollout
+from rlf.rollout.rollout import Rollout, find_broken
 from rlf.spec.models import EvalSpec
-from rlf.training.counting import SAMPLER, broken_trajectory, choose_tries, counts, find_cause
+from rlf.training.counting import broken_trajectory, choose_tries, counts, find_cause
 from rlf.training.evaluation import step_metrics
 from rlf.types import (
     CallRecord,
@@ -23,6 +23,7 @@ from rlf.types import (
     Turn,
     WorldRecord,
 )
+from rlf.types.trajectory import SAMPLER, MissingRewardCause
 
 from .trajectories import scored
 
@@ -42,10 +43,10 @@ def test_of_several_tries_of_a_rollout_the_first_with_a_reward_is_taken() -> Non
 
 def test_what_broke_a_trajectory_is_named() -> None:
     assert find_cause(scored("a", 1.0)) is None
-    assert find_cause(scored("a", None, stop=StopReason.INFRA_FAILURE)) == (SAMPLER, "", True, False)
+    assert find_cause(scored("a", None, stop=StopReason.INFRA_FAILURE)) == MissingRewardCause(SAMPLER, "")
     broken = broken_trajectory(Rollout("train/0/3", Task("a", ()), 3, 1), [5, 6], "ValueError: no")
     assert not counts(broken)
-    assert find_cause(broken) == (SAMPLER, "ValueError: no", True, False)
+    assert find_cause(broken) == MissingRewardCause(SAMPLER, "ValueError: no")
     trajectory = broken.trajectory
     assert (trajectory.tokens, trajectory.action_mask) == ([5, 6], [False, False])
     assert trajectory.rollout_logprobs == [0.0, 0.0]
@@ -58,9 +59,9 @@ def test_what_broke_a_trajectory_is_named() -> None:
     ("phase", "state", "cause"),
     [
         ("train", ScoreState.UNANSWERED, None),
-        ("eval/sampled", ScoreState.UNANSWERED, ("reward term 'judge'", "refused", True, False)),
-        ("eval/greedy", ScoreState.FAULT, ("reward term 'judge'", "refused", True, False)),
-        ("eval/sampled", ScoreState.UNSCORABLE, ("reward term 'judge'", "refused", False, False)),
+        ("eval/sampled", ScoreState.UNANSWERED, MissingRewardCause("reward term 'judge'", "refused")),
+        ("eval/greedy", ScoreState.FAULT, MissingRewardCause("reward term 'judge'", "refused")),
+        ("eval/sampled", ScoreState.UNSCORABLE, MissingRewardCause("reward term 'judge'", "refused", may_pass=False)),
         ("eval/sampled", ScoreState.GATED, None),
     ],
 )
@@ -79,7 +80,7 @@ def test_the_first_tool_that_broke_is_named() -> None:
         CallRecord(ToolCall(name, {}), ToolResult(outcome, ""))
         for name, outcome in (("fine", Outcome.OK), ("gone", Outcome.INFRA), ("last", Outcome.INFRA))
     )
-    trajectory = replace(item.trajectory, turns=(Turn(1, 2, 2, "", records),))
+    trajectory = replace(item.trajectory, turns=(Turn(1, 2, 2, "", records),), broken=find_broken(records))
     cause = find_cause(replace(item, trajectory=trajectory))
     assert cause is not None and cause.name == "tool 'gone'"
 
@@ -89,7 +90,9 @@ def test_a_world_that_failed_is_named_before_the_tools() -> None:
     call = CallRecord(ToolCall("gone", {}), ToolResult(Outcome.INFRA, ""))
     for failed, name in ((Phase.RESET, "world 'shop'"), (None, "tool 'gone'")):
         world = WorldRecord("shop", failed=failed)
-        trajectory = replace(item.trajectory, turns=(Turn(1, 2, 2, "", (call,)),), world=world)
+        trajectory = replace(
+            item.trajectory, turns=(Turn(1, 2, 2, "", (call,)),), world=world, broken=find_broken([call])
+        )
         cause = find_cause(replace(item, trajectory=trajectory))
         assert cause is not None and cause.name == name
 
@@ -101,10 +104,10 @@ def test_the_term_that_took_the_reward_is_named_with_its_error_and_whether_it_ma
     fine, watched = Score("fine", 1.0, 1.0), missing("watched", ScoreState.UNANSWERED, weight=0.0)
     row, judge = missing("gold", ScoreState.UNSCORABLE), missing("judge", ScoreState.UNANSWERED)
     for scores, cause in (
-        ((fine, watched, judge), ("reward term 'judge'", "judge is unanswered", True, False)),
-        ((row, judge), ("reward term 'judge'", "judge is unanswered", True, False)),
-        ((fine, watched, row), ("reward term 'gold'", "gold is unscorable", False, False)),
-        ((missing("own", ScoreState.FAULT),), ("reward term 'own'", "own is fault", True, False)),
+        ((fine, watched, judge), MissingRewardCause("reward term 'judge'", "judge is unanswered")),
+        ((row, judge), MissingRewardCause("reward term 'judge'", "judge is unanswered")),
+        ((fine, watched, row), MissingRewardCause("reward term 'gold'", "gold is unscorable", may_pass=False)),
+        ((missing("own", ScoreState.FAULT),), MissingRewardCause("reward term 'own'", "own is fault")),
         ((fine,), None),
     ):
         assert find_cause(replace(scored("a", None), scores=scores)) == cause

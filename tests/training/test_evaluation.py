@@ -10,6 +10,7 @@ import pytest
 from rlf.reports.statistics import wilson_interval
 from rlf.reports.success import interval_of, kinds_of
 from rlf.rewards import TrajectoryFacts
+from rlf.rollout.rollout import find_broken
 from rlf.spec.models import EvalSpec
 from rlf.training import evaluation
 from rlf.training.counting import mode_of
@@ -91,7 +92,9 @@ def test_the_interval_of_an_evaluation_counts_clusters_where_the_data_names_them
 
 @pytest.mark.parametrize("num_broken", [0, 2])
 def test_an_evaluation_in_which_a_tool_was_down_names_it_and_the_number(monkeypatch, num_broken):
-    broken = [scored(None, turns=[{"text": "t", "calls": [CALL]}], stop="infra_failure") for _ in range(num_broken)]
+    item = scored(None, turns=[{"text": "t", "calls": [CALL]}], stop="infra_failure")
+    trajectory = replace(item.trajectory, broken=find_broken(item.trajectory.calls))
+    broken = [replace(item, trajectory=trajectory)] * num_broken
 
     async def collect(*args, **kwargs):
         found = [scored(1.0, answer="x"), scored(1.0, answer="x"), *broken]

@@ -13,7 +13,8 @@ from rlf.apps.evaluate.play import check_enough
 from rlf.core.errors import OutageError
 from rlf.rewards.function import weighted_sum
 from rlf.rewards.term import Term
-from rlf.spec.agent import AgentFailure, agent_error
+from rlf.rollout.rollout import find_broken
+from rlf.spec.agent import AgentFailure
 from rlf.training import outages
 from rlf.training.outages import Broken, Outages, Tries, find_excess
 from rlf.types import CallRecord, Outcome, Score, Scored, ScoreState, StopReason, ToolCall, ToolResult, Turn
@@ -137,7 +138,7 @@ def of_gone_tool(task: str, state: ScoreState) -> Scored:
     item = scored(task, None)
     call = CallRecord(ToolCall("ask", {}), ToolResult(Outcome.GONE, "error: none of 9 answers can be used"))
     trajectory = replace(item.trajectory, turns=(Turn(0, 0, 0, "", calls=(call,)),), stop=StopReason.INFRA_FAILURE)
-    return replace(item, trajectory=replace(trajectory, error="tool 'ask': gone: none of 9 answers can be used"))
+    return replace(item, trajectory=replace(trajectory, broken=find_broken([call])))
 
 
 def test_what_is_gone_ends_the_run_without_a_wait() -> None:
@@ -269,7 +270,7 @@ def test_an_agent_that_always_fails_is_waited_for_and_ends_the_run() -> None:
     notices, tries = list[str](), Tries()
     services = Outages(0.05, lambda level, text: notices.append(text))
     item = scored("a", None, stop=StopReason.INFRA_FAILURE)
-    broken = replace(item, trajectory=replace(item.trajectory, error=agent_error(AgentFailure.EXIT, "exit code 1")))
+    broken = replace(item, trajectory=replace(item.trajectory, broken=AgentFailure.EXIT.cause("exit code 1")))
 
     async def refuse(broken: Broken, down: object) -> bool:
         return False

@@ -8,8 +8,8 @@ from dataclasses import replace
 from rlf.rollout.rollout import Prefix
 from rlf.spec.models import TreeSpec
 from rlf.training.batch import make_batch
-from rlf.training.counting import branch_rollouts, find_cause, training_rollout, tree_metrics
-from rlf.types import StopReason, Task
+from rlf.training.counting import branch_rollouts, training_rollout, tree_metrics
+from rlf.types import Task
 
 from .trajectories import played
 
@@ -100,12 +100,3 @@ def test_turns_of_a_prefix_are_the_turns_of_the_trajectory_that_sampled_them():
     failed = [root, other, *(replace(item, success=0.0) for item in (branch, twig))]
     assert tree_metrics(failed)["tree/roots/success"] == 1.0, "of the roots alone"
     assert tree_metrics([branch, twig]) == counted
-
-
-def test_a_prefix_that_came_out_otherwise_is_a_cause_that_is_not_waited_for():
-    first, _, _ = rounds()
-    error = "tool 'search': called again for the trajectory's prefix: ok 'b'; before: ok 'a'"
-    item = played(first[0], 2, reward=None)
-    broken = replace(item.trajectory, stop=StopReason.INFRA_FAILURE, error=error)
-    cause = find_cause(replace(item, trajectory=broken))
-    assert (cause.name, cause.may_pass) == ("tool 'search'", False)

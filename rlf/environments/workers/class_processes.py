@@ -18,13 +18,14 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
-from rlf.core.callables import load_callable, load_module, opened_files
+from rlf.core.callables import load_callable, load_module, locate, opened_files
 from rlf.core.text import describe
 from rlf.environments.instances import REFUSALS, import_shared, kept_attributes
 from rlf.processes.forking import Serve, serve_forks
 from rlf.sandbox.guest.wire import Bounds, pack, read_frame, set_apart, write_all
 from rlf.tools.python.parameters import ArgumentAdapter
 from rlf.tools.results import ToolFailure
+from rlf.types import Outcome
 
 REQUEST = Bounds(1000, 1 << 30)
 _MAX_OPENED = 100
@@ -94,7 +95,9 @@ class _Served:
         except ToolFailure as failure:
             return {"failure": (failure.outcome, failure.text)}
         except BaseException as fault:  # noqa: BLE001 - the class may raise anything
-            return {"fault": describe(fault)}
+            where, missing = locate(fault)
+            outcome = Outcome.GONE if missing else Outcome.INFRA
+            return {"failure": (outcome, describe(fault) + where + missing)}
         return {"value": value, "kept": kept_attributes(self._instance)}
 
     def _bind_method(self, name: str) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from rlf.tools.execution.detached import CancelledItself, DetachedTasks
 from rlf.tools.kind import CallContext, ToolRuntime
 from rlf.tools.python.functions import OnLoop, Place
 from rlf.tools.python.parameters import ArgumentAdapter
-from rlf.tools.results import ToolFailure, to_output, words_of
+from rlf.tools.results import ToolFailure, failure_by, to_output
 from rlf.types import Outcome, ToolOutput
 
 _CLOSE_S = 5.0
@@ -71,7 +71,7 @@ class ClassRuntime(ToolRuntime):
             _, held = self._held.popitem()
             fault = await detached.fault_of(self._close_held(held), _CLOSE_S, f"closing {self._class.__name__}")
             if fault is not None:
-                faults.append(words_of(fault))
+                faults.append(failure_by(fault).text)
         await detached.close()
         self._place.close()
         if faults:
@@ -103,8 +103,9 @@ class ClassRuntime(ToolRuntime):
         except asyncio.CancelledError:
             raise
         except BaseException as fault:
-            text = f"{self._class.__name__} cannot be opened: {words_of(fault)}"
-            raise ToolFailure(Outcome.INFRA, text) from fault
+            failure = failure_by(fault)
+            outcome = failure.outcome if failure.outcome is Outcome.GONE else Outcome.INFRA
+            raise ToolFailure(outcome, f"{self._class.__name__} cannot be opened: {failure.text}") from fault
         return instance
 
     async def _close_held(self, held: _Held) -> None:

@@ -17,6 +17,7 @@ from rlf.apps.openrlhf.spool_pool import FilesOpened, Record
 from rlf.chat.encoding import load_tokenizer
 from rlf.core import RunError
 from rlf.core.errors import OutageError
+from rlf.rollout.rollout import find_broken
 from rlf.spec.models import FilterSpec
 from rlf.training import outages
 from rlf.training.counting import is_kept
@@ -262,7 +263,7 @@ def called(outcome: Outcome, *, cached: bool = False, sample_s: float = 0.0) -> 
     turn, task = Turn(0, 1, 1, "", calls=(record,), sample_s=sample_s), Task("q", ())
     is_broken = outcome.is_infrastructure
     stop = StopReason.INFRA_FAILURE if is_broken else StopReason.ANSWERED
-    trajectory = Trajectory("t", task, 0, [5], [True], [0.0], (turn,), stop, None)
+    trajectory = Trajectory("t", task, 0, [5], [True], [0.0], (turn,), stop, None, find_broken([record]))
     return Scored(trajectory, (), None if is_broken else 1.0, None)
 
 

@@ -31,7 +31,7 @@ from rlf.rollout.loop import Setting
 from rlf.tools.agent_text import read_call
 from rlf.types import FailureClass, ParseFailure
 from rlf.types.policy import Finish, Sample, SampleRequest, Sampling
-from rlf.types.trajectory import StopReason
+from rlf.types.trajectory import SAMPLER, MissingRewardCause, StopReason
 
 _SENT = ("role", "content", "name", "tool_calls", "tool_call_id")
 """Keys of a message that an endpoint is sent: others, such as thinking, are refused by some servers."""
@@ -181,7 +181,7 @@ class ForwardedModel(SessionModel):
         """A turn of nothing, which is the model's own doing. Raises Refusal where the endpoint has not been tried."""
         if failure.unit not in (*NoAnswer,):
             words = f"the model's server: {failure.outcome}: {failure.text}"
-            self._session.error = self._session.error or words
+            self._session.broken = self._session.broken or MissingRewardCause(SAMPLER, words)
             self._session.end(StopReason.INFRA_FAILURE)
             raise Refusal(502, words, code="endpoint_failed") from failure
         is_truncated = failure.unit == NoAnswer.TRUNCATED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import socket
 import sys
@@ -22,8 +23,9 @@ from pydantic_core import from_json, to_json
 import rlf
 from rlf.apps.serve.agents import bridge
 from rlf.core import RlfError
-from rlf.core.callables import about_to_run, is_async, load_callable, show_missing_import, show_own_line
+from rlf.core.callables import about_to_run, is_async, load_callable, locate
 from rlf.core.files import scratch
+from rlf.core.mistakes import install
 from rlf.core.text import clean, clean_value, describe
 from rlf.processes.child import SUPERVISED_END_S, describe_exit, run_to_end, supervised
 from rlf.rollout.by_text import message_of
@@ -38,6 +40,10 @@ _SHOWN = 2000
 _MAX_ANSWER = 4 << 20
 """Bytes of a service's answer, and of the end of what a command prints that is looked at."""
 _TRIED_S, _REMOVED_S = 60.0, 3600.0
+_MISSING = re.compile(
+    r'File "(?P<file>[^"\n]+)", line \d+.*\n(?:    .*\n)*ModuleNotFoundError: No module named \'(?P<name>[\w.]+)\'\s*\Z'
+)
+"""The end of a traceback, as Python prints it: its last frame, that frame's line with marks below it, and the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +190,19 @@ class _Command(Program):
             last = next((line for line in reversed(output.splitlines()) if line.strip()), "it printed nothing")
             # A supervisor's exit code is the command's, or 128 and the signal that ended it.
             words_of_exit = describe_exit(code if code < 128 else 128 - code)
-            raise AgentFault(AgentFailure.EXIT, f"{words_of_exit}: {last.strip():.300}", output[-_SHOWN:])
+            missing = self._find_missing(output)
+            failure = AgentFailure.GONE if missing else AgentFailure.EXIT
+            raise AgentFault(failure, f"{words_of_exit}: {last.strip():.300}{missing}", output[-_SHOWN:])
         return AgentResult(_printed_answer(output), output[-_SHOWN:])
+
+    def _find_missing(self, output: str) -> str:
+        """What to do where its output ends as Python's does whose own file imports a module that is not there."""
+        found = _MISSING.search(output)
+        if found is None:
+            return ""
+        file, own = Path(found["file"]), {Path(name).parent for name in self.agent.own_files}
+        is_own = file.parent in own or not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
+        return f". {install(found['name'].partition('.')[0])}".removesuffix(".") if is_own else ""
 
     async def _read(self, stream: asyncio.StreamReader) -> bytes:
         kept, total = bytearray(), 0
@@ -314,9 +331,9 @@ class _Function(Program):
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit on a task would stop the loop itself
-            missing = show_missing_import(error)
+            where, missing = locate(error)
             failure = AgentFailure.GONE if missing else AgentFailure.EXIT
-            raise AgentFault(failure, describe(error) + show_own_line(error) + missing) from error
+            raise AgentFault(failure, describe(error) + where + missing) from error
 
 
 class _Service(Program):

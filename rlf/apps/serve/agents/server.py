@@ -32,8 +32,8 @@ from rlf.core.servers import listening
 from rlf.core.text import clean
 from rlf.rollout.by_text import TextPlayer
 from rlf.rollout.loop import Setting
-from rlf.rollout.rollout import Rollout, with_observation
-from rlf.spec.agent import AgentFailure, AgentSpec, agent_error
+from rlf.rollout.rollout import Rollout, with_observation, world_cause
+from rlf.spec.agent import AgentFailure, AgentSpec
 from rlf.spec.models import ChatSpec
 from rlf.types.events import Notice
 from rlf.types.policy import Policy
@@ -339,7 +339,7 @@ class AgentPlayer:
             # Before the agent's time begins: the wait for a world is as long as others play.
             said = None if world is None else await world.reset()
         except WorldFailure as fault:
-            return session.trajectory(StopReason.INFRA_FAILURE, None, str(fault))
+            return session.trajectory(StopReason.INFRA_FAILURE, None, world_cause(fault))
         task = replace(rollout.task, messages=with_observation(rollout.task.messages, said))
         try:
             result = await self._server.run(AgentTask.of(task, self._server.gold), address, session)
@@ -357,7 +357,7 @@ class AgentPlayer:
         await session.close()
         session.step_world()
         stop, answer = session.ending(failure, result.answer)
-        error = session.tools.error or session.error or (None if failure is None else agent_error(failure, words or ""))
+        broken = session.tools.broken or session.broken or (None if failure is None else failure.cause(words or ""))
         if failure is not None:
             session.counts[f"failed: {failure}"] += 1
         if world is not None and stop is not StopReason.INFRA_FAILURE:
@@ -368,5 +368,5 @@ class AgentPlayer:
                     session.step_world()
                 await world.score(tuple(as_spoken(session.tree.write()[1])))
             except WorldFailure as fault:
-                stop, error = StopReason.INFRA_FAILURE, str(fault)
-        return session.trajectory(stop, answer, error if stop is StopReason.INFRA_FAILURE else None, result.output)
+                stop, broken = StopReason.INFRA_FAILURE, world_cause(fault)
+        return session.trajectory(stop, answer, broken if stop is StopReason.INFRA_FAILURE else None, result.output)

@@ -37,7 +37,7 @@ from rlf.rollout.rollout import Rollout, with_observation
 from rlf.spec.agent import AgentFailure, AgentSpec, OnBreak
 from rlf.types.policy import Finish, Policy, Sample, SampleRequest, Sampling, Watch
 from rlf.types.tool import ToolCall, ToolResult
-from rlf.types.trajectory import StopReason, Trajectory
+from rlf.types.trajectory import MissingRewardCause, StopReason, Trajectory
 from rlf.types.world import WorldRecord
 
 _T = TypeVar("_T")
@@ -86,7 +86,7 @@ class Session:
         """Whether a prompt that continues nothing was refused."""
         self.is_full = False
         """Whether the latest prompt left no room for a sample."""
-        self.error: str | None = None
+        self.broken: MissingRewardCause | None = None
         """Why the trajectory counts for nothing: what answers its calls is down."""
         self.fault: Exception | None = None
         """What the policy or a tool raised: no agent's failure, and raised again where it is played."""
@@ -138,7 +138,7 @@ class Session:
             raise Refusal(503, f"the tools failed: {describe(fault)}", code="tools_failed") from fault
         if not self.tree.take_result(call, result):
             self.counts["tool calls of its own"] += 1
-        if self.tools.error is not None:
+        if self.tools.broken is not None:
             self.end(StopReason.INFRA_FAILURE)
         return result
 
@@ -282,7 +282,9 @@ class Session:
         read.images = asked.images
         return read
 
-    def trajectory(self, stop: StopReason, answer: str | None, error: str | None, output: str = "") -> Trajectory:
+    def trajectory(
+        self, stop: StopReason, answer: str | None, broken: MissingRewardCause | None, output: str = ""
+    ) -> Trajectory:
         """What there is of it. Args: output: the end of what the agent printed."""
         record, turns = self.tree.write()
         world, task = self.tools.world, self.rollout.task
@@ -305,7 +307,7 @@ class Session:
             turns=tuple(turns),
             stop=stop,
             answer=answer,
-            error=error,
+            broken=broken,
             duration_s=time.perf_counter() - self._started,
             forks=tuple(record.forks),
             images=self.tree.images if turns or not record.tokens else task.images,

@@ -17,10 +17,10 @@ from typing import Any
 from rlf import __version__
 from rlf.apps.serve.requests import Refusal
 from rlf.rollout.loop import Setting
-from rlf.rollout.rollout import OVER_LIMIT, Rollout, call_with_images, infrastructure_error
+from rlf.rollout.rollout import OVER_LIMIT, Rollout, call_with_images, find_broken
 from rlf.tools.mcp.server import OUTCOME, SERVER_NAME
 from rlf.types.tool import Outcome, ToolCall, ToolDescription, ToolResult
-from rlf.types.trajectory import CallRecord, Turn
+from rlf.types.trajectory import CallRecord, MissingRewardCause, Turn
 from rlf.types.world import WorldFailure, WorldStep, shown_tools
 
 Json = dict[str, Any]
@@ -42,8 +42,8 @@ class SessionTools:
 
     def __init__(self, rollout: Rollout, setting: Setting) -> None:
         self.world = None if setting.worlds is None else setting.worlds.open(rollout.id, rollout.task)
-        self.error: str | None = None
-        """Of the first call that failed for a reason outside the policy."""
+        self.broken: MissingRewardCause | None = None
+        """The first call that failed for a reason outside the policy."""
         self._id, self._tools, self._limit = rollout.id, setting.tools, setting.limits.max_tool_calls
         self._shown = tuple(shown_tools(setting.worlds, setting.tools.descriptions, rollout.task))
         self._speaks = self.world is not None and self.world.speaks
@@ -79,7 +79,7 @@ class SessionTools:
                     result = await call_with_images(self._tools, call, images, trajectory_id=self._id)
         finally:
             self._running.discard(running)
-        self.error = self.error or infrastructure_error([CallRecord(call, result)])
+        self.broken = self.broken or find_broken([CallRecord(call, result)])
         return result
 
     async def _say(self, words: Any) -> ToolResult:
@@ -88,7 +88,7 @@ class SessionTools:
         try:
             reply = await self.hear(words)
         except WorldFailure as fault:
-            return ToolResult(Outcome.INFRA, str(fault))
+            return ToolResult(Outcome.GONE if fault.is_gone else Outcome.INFRA, str(fault))
         return ToolResult(Outcome.OK, _SILENT if reply is None else reply)
 
     async def hear(self, words: str) -> str | None:
