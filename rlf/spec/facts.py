@@ -8,11 +8,11 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import textwrap
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -21,22 +21,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-_NAMES: dict[Any, str] = {
-    str: "text",
-    int: "whole number",
-    float: "number",
-    bool: "`true` or `false`",
-    NoneType: "`null`",
-    Any: "any value",
-}
-_UNITS = {
-    "_s": "seconds",
-    "tokens": "tokens",
-    "_chars": "characters",
-    "steps": "steps",
-    "every": "steps",
-    "turns": "turns",
-    "threads": "threads",
+_NAMES: dict[Any, str] = {str: "text", int: "whole number", float: "number", Any: "any value"}
+_NAMES |= {bool: "`true` or `false`", NoneType: "`null`"}
+_UNITS = {"_s": "seconds", "_chars": "characters", "every": "steps"} | {
+    name: name for name in ("tokens", "steps", "turns", "threads")
 }
 """Units by the end of a key's name, which says them."""
 
@@ -119,22 +107,29 @@ def member_docs(enum: type[Enum]) -> dict[str, str]:
 def attribute_docs(owner: type) -> dict[str, str]:
     """The docstring under each attribute of a class; none where its source is not at hand."""
     try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
-    except OSError:
+        body = _find_classes(inspect.getsource(sys.modules[owner.__module__])).get(owner.__qualname__, [])
+    except (OSError, TypeError):
         return {}
-    assert isinstance(body, ast.ClassDef), f"the source of {owner} is no class"
     docs: dict[str, str] = {}
-    for statement, after in pairwise(body.body):
-        text = after.value if isinstance(after, ast.Expr) else None
-        if isinstance(text, ast.Constant) and isinstance(text.value, str):
-            docs |= {name: inspect.cleandoc(text.value) for name in _name_assigned(statement)}
+    for statement, after in pairwise(body):
+        if isinstance(after, ast.Expr) and isinstance(text := getattr(after.value, "value", None), str):
+            names = getattr(statement, "targets", [getattr(statement, "target", None)])
+            docs |= {name.id: inspect.cleandoc(text) for name in names if isinstance(name, ast.Name)}
     return docs
 
 
-def _name_assigned(statement: ast.stmt) -> list[str]:
-    """Names that a statement of a class's body sets or annotates."""
-    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-    return [target.id for target in targets if isinstance(target, ast.Name)]
+@lru_cache(8)
+def _find_classes(source: str) -> dict[str, list[ast.stmt]]:
+    """The bodies of all classes of a module, by qualified name: to find one takes as long as to find all."""
+    found: dict[str, list[ast.stmt]] = {}
+    below: list[tuple[str, ast.AST]] = [("", ast.parse(source))]
+    for prefix, node in below:
+        if isinstance(node, ast.ClassDef):
+            found.setdefault(f"{prefix}{node.name}", node.body)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            prefix += f"{node.name}." if isinstance(node, ast.ClassDef) else f"{node.name}.<locals>."
+        below += [(prefix, child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+    return found
 
 
 def _make_fact(model: type[BaseModel], field: str, info: FieldInfo) -> KeyFact:

@@ -50,10 +50,10 @@ _SHARED_CHARS = 80
 _PATH = {"type": "string", "description": "Path of a file, from the folder of this one."}
 
 
-def schema_of(role: str) -> Schema:
-    """The schema of a file: `spec`, `tool` or `reward`."""
+def schema_of(role: str, models: Defs | None = None) -> Schema:
+    """The schema of a file: `spec`, `tool` or `reward`; of models whose schemas are not asked for again."""
     model = FILES[role]
-    defs = _make_definitions()
+    defs = _make_definitions(deepcopy(models) if models else _model_schemas())
     whole = {"$ref": f"#/$defs/{model.__name__}"}
     root = _layer_spec(defs) if role == "spec" else whole
     described = {"title": f"rlf {role} file", "description": first_paragraph(model)}
@@ -81,7 +81,8 @@ def dump_schema(schema: Schema) -> str:
 def write_schemas(folder: Path) -> list[Path]:
     """Writes one file per role, `spec.json`, `tool.json` and `reward.json`; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = {folder / f"{role}.json": schema_text(role) for role in FILES}
+    models = _model_schemas()
+    paths = {folder / f"{role}.json": dump_schema(schema_of(role, models)) for role in FILES}
     for path, text in paths.items():
         path.write_text(text, encoding="utf-8")
     return list(paths)
@@ -109,9 +110,8 @@ def _layer_spec(defs: Defs) -> Schema:
     return {"type": "object", "if": partial, "then": part, "else": whole}
 
 
-def _make_definitions() -> Defs:
+def _make_definitions(defs: Defs) -> Defs:
     """Every model and kind, whole and in part, as files write them."""
-    defs = _model_schemas()
     for role, name in _ITEMS.items():
         defs[f"{name}Item"] = _item_schema(role, name)
     for owner, key in _LISTS:
