@@ -79,14 +79,21 @@ AREAS = {
     ),
     "lineage": (
         [f"lineage/{name}.py" for name in ("recorder", "resumed", "rows", "store")],
-        [f"lineage/test_{name}.py" for name in ("recorder", "store", "round_trip", "reader", "turn_extras")],
+        ["lineage"],
     ),
-    "update": (["engines/local/update.py"], [f"engines/local/test_{name}.py" for name in ("update", "stretches")]),
+    "update": (
+        ["engines/local/update.py"],
+        [f"engines/local/test_{name}.py" for name in ("update", "stretches", "checkpoint")]
+        + ["apps/demos/test_teaching.py", "runs/test_demonstrations.py"],
+    ),
 }
 """Files of rlf and of tests."""
-LONG = ("tests/tools/test_agent_kind.py::test_a_real_model_searches_a_real_encyclopedia",)
-"""Minutes of a server's threads under coverage, for lines that other tests reach."""
-MAX_SECONDS = 5.0
+LONG = (
+    "tests/tools/test_agent_kind.py::test_a_real_model_searches_a_real_encyclopedia",
+    *(f"tests/lineage/test_{name}.py" for name in ("processes", "killed", "postgres")),
+)
+"""Minutes of processes, and of a server's threads under coverage, for lines that other tests reach."""
+MAX_SECONDS = 20.0
 """Processor time of tests for one mutant, as they take without it; the slowest beyond are left out."""
 
 

@@ -8,14 +8,16 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import func, select
 
+from rlf.apps.keep.verification import verify_folder
 from rlf.core import RlfError
 from rlf.lineage import tables
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
+from rlf.lineage.records import INTERRUPTED, FileRecord, FilesRead, TrajectoryFilter
 from rlf.lineage.resumed import begin_resume
 from rlf.lineage.rows import encode_whole
 from rlf.lineage.run import start_run
-from rlf.types import CheckpointSaved, EvaluationFinished, Notice, RunFinished, RunStatus, StepFinished
+from rlf.types import CheckpointSaved, EvaluationFinished, Interrupted, Notice, RunFinished, RunStatus, StepFinished
 
 from .builders import run_record, scored, step
 
@@ -88,7 +90,7 @@ def test_a_failed_event_leaves_no_row(store, run_id, reader):
     assert reader.trajectories(run_id) == []
 
 
-def test_a_run_whose_lineage_fails_ends_as_failed_with_the_reason_and_no_other_run_does(store, run_id):
+def test_a_run_whose_lineage_fails_ends_as_failed_with_the_reason_and_no_other_run_does(store, run_id, path):
     start_run(store, run_record("other"))
     with pytest.raises(ValueError, match="longer"), Recorder(store, run_id) as recorder:
         recorder(StepFinished(2, {"reward": 1.0}, [scored(1)], [None, None]))
@@ -97,6 +99,7 @@ def test_a_run_whose_lineage_fails_ends_as_failed_with_the_reason_and_no_other_r
         found = {name: (status, error) for name, status, error in connection.execute(select(*columns))}
     assert found["other"] == (RunStatus.RUNNING, None)
     assert found[run_id][0] == RunStatus.FAILED and "longer" in found[run_id][1]
+    assert verify_folder(path.parent).faults == (), "the chain says how it ended, as the row does"
 
 
 def test_an_error_of_the_run_is_not_hidden_by_one_of_the_lineage(store, run_id, caplog):
@@ -155,6 +158,46 @@ def test_the_same_rows_are_stored_of_what_another_process_encoded(store, run_id)
     assert stored[0] == stored[1]
     assert [len(rows) for rows in stored[0][:2]] == [40, 40]
     assert all(stored[0])
+
+
+def test_what_stops_of_one_step_cut_off_adds_up_and_stays_when_the_step_is_done(store, run_id, reader, path):
+    with Recorder(store, run_id) as recorder:
+        recorder(Interrupted(1, [scored(1), scored(2)]))
+        recorder(Interrupted(1, []))
+        recorder(Interrupted(1, [scored(3)]))
+        recorder(Interrupted(2, [scored(4)]))
+        recorder(step(1, 2))
+    cut = reader.trajectories(run_id, TrajectoryFilter(phase=INTERRUPTED))
+    assert [(each.step, each.k, each.trajectory_id) for each in cut] == [
+        *((1, 0, "t1"), (1, 1, "t2"), (1, 2, "t3"), (2, 0, "t4")),
+    ]
+    assert verify_folder(path.parent).faults == ()
+
+
+def test_a_file_that_a_runs_code_has_read_is_recorded_once_and_forgotten_when_it_changes(store, run_id, reader):
+    with Recorder(store, run_id) as recorder:
+        recorder(FilesRead(new=(read_file("a", "1"), read_file("b", "2")), changed=()))
+        recorder(FilesRead(new=(read_file("a", "3"),), changed=()))
+        recorder(FilesRead(new=(), changed=(read_file("b", "4"),)))
+    files = reader.get_run(run_id).record.files
+    assert [(each.role, each.path) for each in files if each.role != "read"] == [
+        ("spec", "specs/search.yaml"),
+        ("tool", "tools/s.yaml"),
+    ]
+    assert [each for each in files if each.role == "read"] == [read_file("a", "1")]
+
+
+def read_file(path, sha256):
+    return FileRecord("read", path, sha256)
+
+
+def test_checkpoints_that_are_not_kept_are_marked_as_dropped_in_the_order_of_time(store, run_id, reader):
+    with Recorder(store, run_id) as recorder:
+        for number, kept in enumerate([None, (1, 2), (3,), (3, 4)], start=1):
+            recorder(CheckpointSaved(number, f"step-{number}", "c", kept))
+    assert [(each.step, each.dropped is None) for each in reader.checkpoints(run_id)] == [
+        *((1, False), (2, False), (3, True), (4, True)),
+    ]
 
 
 def _rows(store):

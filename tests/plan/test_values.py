@@ -15,9 +15,12 @@ def values_of(run, *overrides):
 def test_a_value_is_from_a_file_an_override_the_environment_or_nobody(project, monkeypatch):
     monkeypatch.setenv("RLF_SEED", "7")
     spec = SPEC + "seed: ${oc.env:RLF_SEED}\n"
-    found = values_of(project(changes={"specs/run.yaml": spec}), "train.epochs=2")
+    monkeypatch.setenv("RLF_NAME", "from-afar")
+    found = values_of(project(changes={"specs/run.yaml": spec}), "train.epochs=2", "name=${oc.env:RLF_NAME}")
     assert found["train.steps"].source == "file" and found["train.steps"].place.endswith("specs/run.yaml:10:33")
-    assert (found["train.epochs"].source, found["train.epochs"].value) == ("override", 2)
+    epochs, name = found["train.epochs"], found["name"]
+    assert (epochs.source, epochs.value, epochs.place) == ("override", 2, ""), "a command line has no lines"
+    assert (name.source, name.value, name.place) == ("environment", "from-afar", "${oc.env:RLF_NAME}")
     assert (found["seed"].source, found["seed"].value) == ("environment", 7)
     assert found["seed"].place.endswith("run.yaml:11:7 ${oc.env:RLF_SEED}")
     assert (found["train.warmup_steps"].source, found["train.warmup_steps"].place) == ("default", "")

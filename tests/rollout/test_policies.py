@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -203,6 +204,28 @@ def _played_in(chat, script, *, stop_after_call):
     limits = RolloutLimits(max_turns=len(script), max_total_tokens=99_999)
     setting = Setting(policy, chat, Echo(), limits, sampling, ChatPolicy(stop_after_call=stop_after_call))
     return asyncio.run(play(Rollout("t", Task("t", (Message("user", "Where?"),)), 0, seed=0), setting))
+
+
+def test_each_turn_names_the_updates_that_its_tokens_were_sampled_after(chat):
+    class Updated(ScriptedPolicy):
+        """Is updated once, after the third token of its second turn."""
+
+        async def sample(self, request):
+            sample, turn = await super().sample(request), len(self.requests)
+            return replace(
+                sample, versions=[4 + (turn > 2 or (turn == 2 and at >= 3)) for at in range(len(sample.tokens))]
+            )
+
+    def turns_of(kind):
+        policy = kind(chat.tokenizer, [RIGHT, RIGHT, ANSWER])
+        limits = RolloutLimits(max_turns=3, max_total_tokens=9999)
+        setting = Setting(policy, chat, Echo(), limits, Sampling(stop_token_ids=chat.stop_token_ids))
+        return asyncio.run(play(Rollout("t", Task("t", (Message("user", "Where?"),)), 0, seed=0), setting)).turns
+
+    first, second, third = turns_of(Updated)
+    assert first.versions == ((first.start, 4),) and third.versions == ((third.start, 5),)
+    assert second.versions == ((second.start, 4), (second.start + 3, 5))
+    assert all(turn.versions == () for turn in turns_of(ScriptedPolicy))
 
 
 def call_of(name, arguments):

@@ -141,6 +141,11 @@ def test_what_a_round_shows_decides_which_tasks_the_next_one_draws():
     assert found.metrics["draws/retired"] == 8
 
 
+def test_what_a_step_shows_is_known_to_the_steps_after_it():
+    found = Step(sampler="pools").run(1, 2, 3)
+    assert [each.metrics["draws/retired"] for each in found] == [2, 4, 6]
+
+
 def test_each_group_that_stays_has_a_greedy_rollout_beside_it():
     step = Step(lambda id_: "no" if id_ == "train/1/greedy" else "yes", algorithm={"kind": "remax"})
     (found,) = step.run(1)
@@ -254,6 +259,8 @@ def test_the_first_steps_imitate_and_draw_no_task():
     assert ids(first.collected) == ids(first.kept) == ["train/0/shown 1"]
     assert (first.cursor, first.greedy, step.prepared) == (0, None, [])
     assert ids(second.collected) == places(0, 1)
+    shown = asyncio.run(step.collector.collect(1, 4, [2], {"seen": 7}))
+    assert (shown.cursor, shown.late, shown.drawn) == (4, (2,), {"seen": 7}), "what a fork brings along stays"
 
 
 @pytest.mark.parametrize(("plays_back", "num"), [(False, 2), (True, 0)])

@@ -9,13 +9,14 @@ import torch
 from rlf.algo.advantages.dr_grpo import DrGrpo
 from rlf.algo.advantages.gae import Gae
 from rlf.algo.advantages.grpo import Grpo
+from rlf.algo.advantages.reinforce import Reinforce
 from rlf.algo.loss_config import OffPolicyCorrection, PolicyLossConfig
 from rlf.apps.estimators.mt_grpo import MtGrpo
 from rlf.engines.local.attention import checkpoint_layers
 from rlf.engines.local.engine import _peak_bytes
 from rlf.engines.local.model import load_model
 from rlf.engines.local.update import Updater, decay_groups
-from rlf.spec.models import KlSpec, LoraSpec, TrainSpec
+from rlf.spec.models import DemonstrationsSpec, KlSpec, LoraSpec, TrainSpec
 from rlf.training.batch import make_batch, micro_batches
 from rlf.types import (
     CallRecord,
@@ -30,6 +31,7 @@ from rlf.types import (
     Trajectory,
     Turn,
 )
+from rlf.types.world import WorldRecord
 
 from ...algo.openrlhf_reference import openrlhf_decay_groups
 from ...models import save_random_model
@@ -189,11 +191,78 @@ def test_kl_to_the_reference_holds_the_policy_back(tmp_path, place):
     assert moved[1] < moved[0]
 
 
-def test_several_epochs_and_mini_batches_clip_against_the_policy_before_the_first(fresh_model):
-    updater = new_updater(fresh_model, epochs=3, mini_batches=2, learning_rate=2e-2)
+@pytest.mark.parametrize(("epochs", "mini_batches"), [(3, 2), (1, 2), (2, 1)])
+def test_several_epochs_and_mini_batches_clip_against_the_policy_before_the_first(fresh_model, epochs, mini_batches):
+    updater = new_updater(fresh_model, epochs=epochs, mini_batches=mini_batches, learning_rate=2e-2)
     metrics = updater.update(batch_of(), 1).metrics
-    assert updater.num_updates == 6
+    assert updater.num_updates == epochs * mini_batches
     assert metrics["policy/clip_fraction"] > 0 and metrics["policy/kl_old"] != 0
+
+
+def test_mini_batches_have_every_row_once_in_an_order_of_their_epoch_and_step(fresh_model):
+    updater = new_updater(fresh_model, mini_batches=3)
+
+    def order(step, epoch):
+        parts = [part.tolist() for part in updater._mini_batches(32, step, epoch)]
+        assert [len(part) for part in parts] == [11, 11, 10]
+        return [row for part in parts for row in part]
+
+    orders = [order(1, 0), order(1, 1), order(2, 0)]
+    assert [sorted(each) for each in orders] == [list(range(32))] * 3
+    assert len({tuple(each) for each in orders}) == 3 and order(1, 0) == orders[0]
+    assert [len(part) for part in updater._mini_batches(2, 1, 0)] == [1, 1], "none is empty"
+
+
+def test_the_learning_rate_of_each_optimiser_step_is_the_schedules(fresh_model):
+    # 3 steps of 2 updates: 1/4, 2/4, 3/4, 4/4, then linear over the last two: 1 - 0/2, 1 - 1/2. A step names its last.
+    updater = new_updater(fresh_model, steps=3, epochs=2, warmup_steps=4, lr_schedule="linear", learning_rate=1e-3)
+    rates = [updater.update(batch_of(), step).metrics["policy/learning_rate"] for step in (1, 2, 3)]
+    assert rates == pytest.approx([0.5e-3, 1e-3, 0.5e-3])
+    assert new_updater(fresh_model, warmup_steps=4).update(batch_of(), 1).metrics["policy/learning_rate"] == 0.25e-3
+
+
+def test_steps_that_imitate_have_settings_of_their_own_and_the_policys_begin_behind_them(tmp_path):
+    folder = save_random_model(tmp_path / "m")
+    model, reference = (load_model(str(folder), dtype=torch.float32, device=torch.device("cpu")) for _ in range(2))
+    train = train_spec(learning_rate=1e-3, epochs=3, mini_batches=2, kl=KlSpec(coef=0.1), warmup_steps=2)
+    shown = DemonstrationsSpec(path="x", per_step=4, learning_rate=4e-3, steps=2)
+    updater = Updater(model, train, temperature=0.5, seed=0, demonstrations=shown, reference=reference)
+    assert updater.moves_reference
+    batch = make_batch([scored(i, i // 4, 1.0, observation=1 + i % 5) for i in range(8)])
+    before = updater.mean_cross_entropy(batch)
+    mask = batch.loss_mask_BT
+    assert before == pytest.approx(-float(whole_logprobs(updater, batch)[mask].mean()), rel=1e-5), "at temperature 1"
+    first = updater.update(batch, 1).metrics
+    assert (updater.num_updates, first["policy/learning_rate"]) == (1, 2e-3)  # 1/2 of the warm-up
+    assert first["loss/policy"] == pytest.approx(before, rel=1e-5)
+    assert "policy/kl_ref" not in first and "policy/mismatch_kl" not in first
+    assert torch.equal(weights(reference), weights(load_model(str(folder), dtype=torch.float32, device=mask.device)))
+    second = updater.update(batch, 2).metrics
+    assert (updater.num_updates, second["policy/learning_rate"]) == (2, 4e-3)
+    assert updater.mean_cross_entropy(batch) < before
+    assert torch.equal(weights(reference), weights(model)), "the policy starts here"
+    third = updater.update(batch_of(), 3).metrics
+    # 6 updates of the policy's own schedule, of which the first two rise to its own rate.
+    assert (updater.num_updates, third["policy/learning_rate"]) == (8, 1e-3)
+    assert "policy/kl_ref" in third and "policy/mismatch_kl" in third
+    assert not torch.equal(weights(reference), weights(model))
+
+
+def of_world(item, name):
+    return replace(item, trajectory=replace(item.trajectory, world=WorldRecord("rooms", name)))
+
+
+def test_an_estimator_of_the_whole_batch_sees_each_world_by_itself(fresh_model):
+    # Rewards 0, 1 and 0, 100, whitened apart by (0 - 1/2) / (1/2) and (0 - 50) / 50.
+    rewards = {"low": (0.0, 1.0), "high": (0.0, 100.0)}
+    items = [
+        of_world(scored(i, i, reward), name)
+        for i, (name, reward) in enumerate((name, reward) for name, both in rewards.items() for reward in both)
+    ]
+    updater = new_updater(fresh_model, algorithm=Reinforce(), reward_clip=(-1e3, 1e3))
+    assert updater.update(make_batch(items), 1).advantages == pytest.approx([-1, 1, -1, 1], abs=1e-3)
+    alone = make_batch([of_world(items[0], "low"), of_world(items[1], "low")])
+    assert alone.world_B is None
 
 
 def test_gae_trains_a_critic_towards_the_returns(fresh_model):
