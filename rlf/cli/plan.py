@@ -17,6 +17,7 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunsFolder, SpecArguments, s
 from rlf.cli.envelope import NoImport, announced, print_result
 from rlf.cli.output import facts_table, plain_table, stdout_console
 from rlf.core.errors import RlfError
+from rlf.core.text import shorten
 from rlf.reports.sheets import counted, dollars, duration, points, visible
 
 if TYPE_CHECKING:
@@ -201,8 +202,7 @@ def _show_origin(value: PlannedValue) -> str:
 
 
 def _show_value(value: Any) -> str:
-    text = visible(json.dumps(value, ensure_ascii=False))
-    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 1]}…"
+    return shorten(visible(json.dumps(value, ensure_ascii=False)), _MAX_VALUE)
 
 
 def decimal_size(size_bytes: int) -> str:

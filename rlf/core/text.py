@@ -18,6 +18,8 @@ from rlf.core.redact import strike_environment
 MAX_FAULT_CHARS = 16_384
 """Longest description of an exception. Far longer than what anyone is shown, so that secrets are found before the cut,
 also where each is some thousand characters long and none is left of those before."""
+MAX_ERROR_CHARS = 500
+"""Longest error text the model is shown."""
 _MAX_DESCRIBING_S = 1.0
 """Time that an exception has for its own text: the event loop may wait for it."""
 _HALF = re.compile("[\ud800-\udfff]")
@@ -54,6 +56,16 @@ def list_some(names: Sequence[str], num_shown: int = 3) -> str:
     """`a, b, c and 2 more`: the first names, and how many more there are."""
     more = f" and {len(names) - num_shown} more" if len(names) > num_shown else ""
     return f"{', '.join(names[:num_shown])}{more}"
+
+
+def shorten(text: str, limit: int = MAX_ERROR_CHARS) -> str:
+    """The text, cut with an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def show_value(value: object, limit: int = 80) -> str:
+    """A value of a file or a program as messages show it; a text that is cut has its quotes."""
+    return repr(shorten(value, limit)) if isinstance(value, str) else shorten(repr(value), limit)
 
 
 def size_bytes(text: str) -> int:

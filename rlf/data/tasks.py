@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlf.core import Fault, Place, SpecError, hash_bytes, hash_json, nearest
 from rlf.core.plain_json import NoJsonValue, read_json
-from rlf.core.text import list_some
+from rlf.core.text import list_some, show_value
 from rlf.data.columns import cell, missing_column, tools_of_row
 from rlf.data.files import Row, fail, read_values, shown_name
 from rlf.data.source import read_rows
@@ -107,9 +107,7 @@ def _make_example(values: Mapping[str, Any], template: ColumnTemplate | None) ->
     texts = {"prompt": question, "answer": values.get("answer")}
     for key, text in texts.items():
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(
-                f"the {key} is {_shorten_value(text)}; examples are text. Write {{prompt: ..., answer: ...}}."
-            )
+            raise ValueError(f"the {key} is {show_value(text)}; examples are text. Write {{prompt: ..., answer: ...}}.")
     return Message("user", str(texts["prompt"])), Message("assistant", str(texts["answer"]))
 
 
@@ -117,7 +115,7 @@ def _make_messages(value: Any) -> tuple[Message, ...]:
     if isinstance(value, str):
         value = _decode_messages(value) or [{"role": "user", "content": value}]
     if not isinstance(value, list) or not value:
-        raise ValueError(f"got {_shorten_value(value)}; expected text or a list of messages. Write a question.")
+        raise ValueError(f"got {show_value(value)}; expected text or a list of messages. Write a question.")
     messages = tuple(read_message(item) for item in value)
     if messages[-1].role != "user":
         raise ValueError(
@@ -157,10 +155,10 @@ def read_message(item: Any) -> Message:
         content = _join_parts(content)
     if role not in _ROLES:
         raise ValueError(
-            f"got the role {_shorten_value(role)}; expected {', '.join(_ROLES)}. Write {{role, content}} messages."
+            f"got the role {show_value(role)}; expected {', '.join(_ROLES)}. Write {{role, content}} messages."
         )
     if not isinstance(content, str) or not content.strip():
-        raise ValueError(f"got the content {_shorten_value(content)}; expected text. Write what the {role} says.")
+        raise ValueError(f"got the content {show_value(content)}; expected text. Write what the {role} says.")
     return Message(role, content)
 
 
@@ -196,18 +194,13 @@ def _join_parts(parts: Sequence[Any]) -> str:
         text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
         if not isinstance(text, str):
             raise ValueError(
-                f"got the part {_shorten_value(part)}; expected parts of text. Write {{type: text, text: ...}}; images "
+                f"got the part {show_value(part)}; expected parts of text. Write {{type: text, text: ...}}; images "
                 "stand in a column of their own, named by `images`."
             )
         if other := next((key for key in part if key not in ("type", "text") and not _says_nothing(part[key])), None):
             raise ValueError(f"a part of text has {other!r}; a prompt shows its text alone. Take the key out.")
         texts.append(text)
     return "".join(texts)
-
-
-def _shorten_value(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 MAX_FAULTS = 10

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlf.core import Fault
+from rlf.core.text import show_value
 from rlf.data import recall
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import Normalization, golds, has_words, holds, normalize
@@ -16,7 +17,6 @@ from rlf.types import Task
 _MIN_TASKS = 8
 """Of fewer questions nothing is stated."""
 _MOST_SHOWN = 3
-_MAX_SHOWN_CHARS = 40
 _NUM_SEARCHED = 200
 _NUM_OTHERS = 20
 """Golds of other questions that a question is searched for: choices stand in every question with the right one."""
@@ -26,10 +26,10 @@ def find_gold_warnings(loaded: LoadedSpec, name: str, tasks: Sequence[Task]) -> 
     """Golds that are all equal, and golds that stand in every question."""
     only, held = recall(_find_patterns, tasks) if len(tasks) >= _MIN_TASKS else (None, False)
     if only is not None:
-        message = f"all {len(tasks)} rows have the gold answer {_shorten_text(only)}; a policy that always writes it"
+        message = f"all {len(tasks)} rows have the gold answer {show_value(only)}; a policy that always writes it"
         yield loaded.fault(("data", name, "path"), f"{message} is always right. Name the right column, or other rows.")
     elif held:
-        example = f"{_shorten_text(_first(tasks[0]))} in row {tasks[0].id!r}"
+        example = f"{show_value(_first(tasks[0]))} in row {tasks[0].id!r}"
         message = f"the gold answer stands in each of the {len(tasks)} questions (e.g. {example}"
         fix = "); copying from the question may earn the reward. Leave it out of the prompt."
         yield loaded.fault(("data", name, "path"), f"{message}{fix}")
@@ -46,7 +46,7 @@ def find_misread_golds(loaded: LoadedSpec, datasets: Sequence[Sequence[Task]]) -
         found = [row for tasks in datasets for row in recall(read_faults, tasks, options)]
         if found:
             first, number = found[:_MOST_SHOWN], f"{len(found)} gold answer{'s' * (len(found) > 1)}"
-            shown = "; ".join(f"{_shorten_text(gold)} (row {row!r}) {fault}" for row, gold, fault in first)
+            shown = "; ".join(f"{show_value(gold)} (row {row!r}) {fault}" for row, gold, fault in first)
             squad = options.get("normalize") == Normalization.SQUAD
             advice = "Write `normalize: text`." if squad else term.gold_advice
             message = f"got {options['rule']}, which misreads {number} of {num_tasks} tasks: {shown}."
@@ -94,7 +94,3 @@ def _is_in_question(gold: str, task: Task) -> bool:
 
 def _first(task: Task) -> str:
     return golds(task.answer)[0]
-
-
-def _shorten_text(text: str) -> str:
-    return repr(text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}...")

@@ -16,6 +16,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from rlf.core.text import shorten
+
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
@@ -70,9 +72,7 @@ _MAX_CELL = 72
 
 def sheet_table(sheet: Sheet) -> Group:
     """One table for the terminal, its note below it."""
-    rows = (
-        (Text(cell if len(cell) <= _MAX_CELL else f"{cell[: _MAX_CELL - 1]}…") for cell in row) for row in sheet.rows
-    )
+    rows = ((Text(shorten(cell, _MAX_CELL)) for cell in row) for row in sheet.rows)
     left = sheet.header[:1] if sheet.figures else sheet.header
     table = text_table(sheet.header, rows, left=left, wraps=sheet.header, title=sheet.title)
     return Group(table, *([Text(sheet.note, "dim")] if sheet.note else []))

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rlf.core.text import shorten
 from rlf.types.score import Scored
 
 SOLVED = 0.9
@@ -169,5 +170,4 @@ def show_example(item: Scored) -> str:
 
 def quote(text: str) -> str:
     """A text in quotes on one line, its end left out where it is long."""
-    line = " ".join(text.split())
-    return f'"{line}"' if len(line) <= _EXCERPT_CHARS else f'"{line[:_EXCERPT_CHARS]}…"'
+    return f'"{shorten(" ".join(text.split()), _EXCERPT_CHARS)}"'

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 # How a call fails: a typed outcome and words the model can act on, never a traceback.
 
-MAX_ERROR_CHARS = 500
-"""Longest error text the model is shown."""
 MAX_NAME_CHARS = 80
 """Longest part of a name the model made up that is looked up or repeated."""
 
@@ -135,11 +133,6 @@ def _status_of(fault: BaseException) -> int | None:
     except BaseException:  # noqa: BLE001 - an attribute of the tool's own code may raise anything
         return None
     return found if type(found) is int and 500 <= found < 600 else None
-
-
-def shorten(text: str, limit: int = MAX_ERROR_CHARS) -> str:
-    """The text, cut with an ellipsis."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def inner_deadline_s(context: CallContext, max_margin_s: float = 0.2) -> float:

@@ -15,8 +15,8 @@ from jsonschema_rs import ValidationError, ValidationErrorKind
 from rlf.core import nearest
 from rlf.core.plain_json import expanded
 from rlf.core.readings import Readings, compile_schema
-from rlf.core.text import describe
-from rlf.tools.results import MAX_NAME_CHARS, shorten
+from rlf.core.text import describe, shorten
+from rlf.tools.results import MAX_NAME_CHARS
 from rlf.types import ToolOutput
 
 _OPENING_KEYWORDS = frozenset(

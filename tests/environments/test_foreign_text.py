@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlf.core.redact import Redactor
-from rlf.tools.results import MAX_ERROR_CHARS
+from rlf.core.text import MAX_ERROR_CHARS
 from rlf.types import Message, Outcome, Phase, Task
 from rlf.types.written import write
 

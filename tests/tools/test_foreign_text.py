@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from rlf.core.redact import Redactor
+from rlf.core.text import MAX_ERROR_CHARS
 from rlf.tools import Executor, ToolDeclaration
-from rlf.tools.results import MAX_ERROR_CHARS, outcome_of_fault
+from rlf.tools.results import outcome_of_fault
 from rlf.types import Outcome, ToolCall, ToolResult
 from rlf.types.written import write
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from rlf.apps.attack.shapes import OF_ANSWERS, VARIANTS, Claim, HackCause, Shape, Words
 from rlf.apps.attack.texts import is_right
+from rlf.core.text import shorten
 from rlf.rewards.answers import gold_key
 from rlf.rewards.normalization import golds, holds
 from rlf.rewards.term import Term, WeightSchedule
@@ -382,7 +383,7 @@ def _make_finding(
         advice,
         attempt.reward,
         None if standard is None else standard.gold.reward,
-        text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}...",
+        shorten(text, _MAX_CHARS),
         tuple(dict.fromkeys(part.origin for part in words if part.origin)),
         attempt=attempt,
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 from rlf.core import Fault, Place, SpecError
 from rlf.core.identity import hash_json
+from rlf.core.text import show_value
 from rlf.data.files import fail, shown_name
 from rlf.data.source import read_rows
 from rlf.data.tasks import MAX_FAULTS, read_message
@@ -114,7 +115,7 @@ def read_demonstration(values: Mapping[str, Any]) -> Demonstration:
         messages = decode_field(values.get("messages"))
         if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
             raise ValueError(
-                f"got {_shorten(messages)} as `messages`; expected a list of {{role, content}}. Other forms are "
+                f"got {show_value(messages)} as `messages`; expected a list of {{role, content}}. Other forms are "
                 "converted by `rlf demos --file`."
             )
         first = next((at for at, one in enumerate(messages) if one.get("role") == "assistant"), len(messages))
@@ -163,7 +164,7 @@ def _read_calls(values: Sequence[Any]) -> list[tuple[str, ToolCall]]:
     for value in values:
         function = value.get("function", value) if isinstance(value, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise ValueError(f"got the call {_shorten(value)}; expected {{function: {{name, arguments}}}}.")
+            raise ValueError(f"got the call {show_value(value)}; expected {{function: {{name, arguments}}}}.")
         arguments = function.get("arguments")
         if isinstance(arguments, str):
             try:
@@ -171,7 +172,9 @@ def _read_calls(values: Sequence[Any]) -> list[tuple[str, ToolCall]]:
             except ValueError as error:
                 raise ValueError(f"the arguments of the call of {function['name']!r} are not JSON: {error}.") from error
         if not isinstance(arguments or {}, Mapping):
-            raise ValueError(f"the arguments of the call of {function['name']!r} are {_shorten(arguments)}, no object.")
+            raise ValueError(
+                f"the arguments of the call of {function['name']!r} are {show_value(arguments)}, no object."
+            )
         calls.append((str(value.get("id") or ""), ToolCall(function["name"], dict(arguments or {}))))
     return calls
 
@@ -194,7 +197,7 @@ def _read_tools(values: Any) -> tuple[ToolDescription, ...] | None:
         function = value.get("function", value) if isinstance(value, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise ValueError(
-                f"got the tool {_shorten(value)}; expected {{function: {{name, description, parameters}}}}."
+                f"got the tool {show_value(value)}; expected {{function: {{name, description, parameters}}}}."
             )
         schema = function.get("parameters") or function.get("inputSchema") or {"type": "object", "properties": {}}
         tools.append(ToolDescription(function["name"], str(function.get("description") or ""), schema))
@@ -209,10 +212,10 @@ def _read_text(content: Any) -> str:
             part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None for part in content
         ]
         if None in parts:
-            raise ValueError(f"got the content {_shorten(content)}; expected text.")
+            raise ValueError(f"got the content {show_value(content)}; expected text.")
         return "".join(map(str, parts))
     if not isinstance(content, str):
-        raise ValueError(f"got the content {_shorten(content)}; expected text.")
+        raise ValueError(f"got the content {show_value(content)}; expected text.")
     return content
 
 
@@ -224,11 +227,6 @@ def decode_field(value: Any) -> Any:
         return json.loads(value)
     except ValueError:
         return value
-
-
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def write_demonstration(one: Demonstration, origin: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from rlf.apps.evaluate.findings import Findings
 from rlf.apps.evaluate.orders import TermOrder, find_orders, order_words
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable
+from rlf.core.text import shorten
 from rlf.lineage.records import TRAIN, TrajectoryFilter
 from rlf.reports.pages.chart import Chart, Line
 from rlf.reports.sheets import Sheet, decimal, percent, points, points_range
@@ -166,7 +167,7 @@ def show_turn(turn: Turn, answer: str | None = None) -> str:
     text = ", ".join(f"{record.call.name}({dict(record.call.arguments)})" for record in turn.calls)
     if not text:
         text = " ".join((turn.text if answer is None else answer).split())
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    return shorten(text, _SHOWN)
 
 
 def show_explanation(found: Explanation) -> Findings:

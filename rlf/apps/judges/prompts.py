@@ -14,6 +14,7 @@ from rlf.apps.judges.paths import Shape
 from rlf.apps.judges.settings import Compare, Criterion, Read
 from rlf.chat.marks import harmless
 from rlf.core.images import read_image_file
+from rlf.core.text import show_value
 from rlf.endpoints.openai import TokenLogprob
 from rlf.endpoints.template import Template, TemplateFault
 from rlf.rewards.normalization import golds, plain_turn
@@ -229,7 +230,6 @@ _THOUGHT = "</think>"
 # Nine digits at most: a judge that writes endless digits gives no score instead of a huge one.
 _NUMBER = re.compile(r"\s*[+-]?\d{1,9}(?:\.\d{1,9})?\s*")
 _WHOLE = re.compile(r"\s*\d{1,3}\s*")
-_SHOWN = 80
 
 
 class UnreadableReply(ValueError):
@@ -243,9 +243,9 @@ def json_object(text: str) -> Mapping[str, Any]:
     try:
         value = json.loads(whole[1] if whole else answer, object_pairs_hook=_refuse_duplicates)
     except (ValueError, RecursionError) as fault:
-        raise UnreadableReply(f"no single JSON object: {_show_text(answer)}") from fault
+        raise UnreadableReply(f"no single JSON object: {show_value(answer)}") from fault
     if not isinstance(value, dict):
-        raise UnreadableReply(f"no JSON object: {_show_text(answer)}")
+        raise UnreadableReply(f"no JSON object: {show_value(answer)}")
     return value
 
 
@@ -254,7 +254,7 @@ def tagged(text: str, tag: str) -> str:
     answer = _drop_thoughts(text)
     found = re.findall(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", answer, re.DOTALL)
     if len(found) != 1:
-        raise UnreadableReply(f"{len(found) or 'no'} <{tag}> in {_show_text(answer)}")
+        raise UnreadableReply(f"{len(found) or 'no'} <{tag}> in {show_value(answer)}")
     return str(found[0])
 
 
@@ -263,7 +263,7 @@ def score_of(value: Any, low: float, high: float) -> float:
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UnreadableReply(f"the score {_show_text(str(value))} is not a number")
+        raise UnreadableReply(f"the score {show_value(str(value))} is not a number")
     if not low <= value <= high:
         raise UnreadableReply(f"the score {value:g} lies outside {low:g} to {high:g}")
     return (value - low) / (high - low)
@@ -274,7 +274,7 @@ def ranking_of(value: Any, num: int) -> list[int]:
     if isinstance(value, str):
         value = [int(word) for word in re.findall(r"\d{1,6}", value)]
     if not isinstance(value, list) or sorted(map(str, value)) != sorted(str(n + 1) for n in range(num)):
-        raise UnreadableReply(f"{_show_text(str(value))} is not an order of 1 to {num}")
+        raise UnreadableReply(f"{show_value(str(value))} is not an order of 1 to {num}")
     return [int(number) - 1 for number in value]
 
 
@@ -308,10 +308,10 @@ def mean_verdict(
         if mass >= coverage:
             following = tokens[place + 1].token if place + 1 < len(tokens) else ""
             if read(token.token) is not None and re.match(r"\w|\.\d", following):
-                raise UnreadableReply(f"the verdict is several tokens: {_show_text(token.token + following)}")
+                raise UnreadableReply(f"the verdict is several tokens: {show_value(token.token + following)}")
             return sum(value * chance for value, chance in verdicts) / mass, min(mass, 1.0)
     reply = "".join(token.token for token in tokens)
-    raise UnreadableReply(f"no token with {coverage:g} of its probability on verdicts: {_show_text(reply)}")
+    raise UnreadableReply(f"no token with {coverage:g} of its probability on verdicts: {show_value(reply)}")
 
 
 def _drop_thoughts(text: str) -> str:
@@ -324,7 +324,3 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a key is written twice")
     return found
-
-
-def _show_text(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

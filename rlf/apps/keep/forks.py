@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
+from rlf.core.text import show_value
 from rlf.engines.engine import Fit, Start, recorded_engine
 from rlf.lineage.graph import NodeDifference, differing, read_graph
 from rlf.lineage.reader import Reader
@@ -225,8 +226,7 @@ def _compare_rows(reader: Reader, left: str, right: str, phase: str) -> Iterator
         names = [side.get(task_id, "") for side in sides]
         if names[0] != names[1]:
             question = reader.question(names[0] or names[1])
-            shown = question if len(question) <= _QUESTION_CHARS else f"{question[:_QUESTION_CHARS]}..."
-            yield NodeDifference("row", f"{phase} {task_id} {shown!r}", *names)
+            yield NodeDifference("row", f"{phase} {task_id} {show_value(question, _QUESTION_CHARS)}", *names)
 
 
 def diff_runs(reader: Reader, names: Sequence[str], step: int | None) -> list[NodeDifference]:

@@ -15,9 +15,10 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from rlf.apps.look.trace import TrajectoryMatch, cut_text
+from rlf.apps.look.trace import MAX_QUESTION, TrajectoryMatch
 from rlf.core import RlfError, nearest
 from rlf.core.identity import short
+from rlf.core.text import shorten
 from rlf.lineage.records import FoundCall, Run
 from rlf.reports.overview import FACTS, NAMES, Overview, elapsed_s
 from rlf.reports.report import Report, origin_facts, shown_events, status_words, usage_sheets
@@ -245,7 +246,7 @@ def _call_cells(call: FoundCall) -> tuple[str, ...]:
     turn = f"{call.turn} > {call.inside}" if call.inside else str(call.turn)
     place = (call.phase, str(call.step), str(call.k), turn, visible(call.name), str(call.outcome))
     words = (json.dumps(dict(call.arguments), ensure_ascii=False), " ".join(call.text.split()))
-    return *place, duration(call.run_s), *(visible(cut_text(text)) for text in words)
+    return *place, duration(call.run_s), *(visible(shorten(text, MAX_QUESTION)) for text in words)
 
 
 def heated(trajectory: Trajectory, decode: Callable[[int], str]) -> list[Text]:

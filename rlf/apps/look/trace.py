@@ -8,13 +8,14 @@ from itertools import dropwhile, islice
 from typing import TYPE_CHECKING
 
 from rlf.apps.look.text_index import TextIndex, all_text
+from rlf.core.text import shorten
 from rlf.lineage.records import StoredTrajectory, TrajectoryFilter, TrajectorySummary
 from rlf.reports.summary import pairs, read_changes
 
 if TYPE_CHECKING:
     from rlf.lineage.reader import Reader
 
-_MAX_QUESTION = 60
+MAX_QUESTION = 60
 _BATCH = 64
 
 
@@ -75,13 +76,7 @@ def find_flipped(reader: Reader, run_id: str, limit: int) -> list[TrajectoryMatc
 
 def _read_question(stored: StoredTrajectory | None) -> str:
     messages = () if stored is None else stored.scored.trajectory.task.messages
-    text = " ".join(messages[-1].content.split()) if messages else ""
-    return cut_text(text)
-
-
-def cut_text(text: str) -> str:
-    """The beginning of a text, for a cell of a table."""
-    return text if len(text) <= _MAX_QUESTION else text[: _MAX_QUESTION - 1] + "…"
+    return shorten(" ".join(messages[-1].content.split()), MAX_QUESTION) if messages else ""
 
 
 def _with_words(reader: Reader, run_id: str, heads: Sequence[TrajectorySummary], text: str) -> list[TrajectorySummary]:

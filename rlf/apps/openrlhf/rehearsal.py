@@ -13,6 +13,7 @@ from rlf.apps.openrlhf.rehearsal_place import CpuPlace
 from rlf.apps.openrlhf.run import OpenRlhfRun
 from rlf.core.errors import RunError
 from rlf.core.files import scratch
+from rlf.core.text import shorten
 from rlf.engines.engine import RehearsalReport, SpecChange, load_inputs
 from rlf.engines.saved_model import load_saved
 from rlf.plan import compile as compile_plan
@@ -20,7 +21,6 @@ from rlf.rewards.term import Term
 from rlf.spec import LoadedSpec
 from rlf.spec.load import change_spec
 from rlf.spec.model_files import model_location
-from rlf.tools.results import shorten
 from rlf.training.outages import Outages
 from rlf.types.events import CheckpointSaved, EvaluationFinished, Notice, RunEvent, StepFinished
 from rlf.types.tool import Outcome, ToolResult

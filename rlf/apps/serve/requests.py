@@ -21,6 +21,7 @@ from pydantic import Field, GetCoreSchemaHandler, ValidationError, ValidatorFunc
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
 from rlf.core.kinds import StrictModel
+from rlf.core.text import show_value
 from rlf.types import ToolDescription
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ class ChatRequest(SampledRequest):
         schema = named.get("schema") if isinstance(named, dict) else None
         if form.get("type") not in ("json_object", "json_schema") or not isinstance(schema, dict):
             words = "expected `json_object`, or `json_schema` with a schema"
-            raise Refusal(400, f"response_format: got {_shorten_value(form)}; {words}.", key="response_format")
+            raise Refusal(400, f"response_format: got {show_value(form)}; {words}.", key="response_format")
         return json.dumps(schema)
 
     @property
@@ -433,7 +434,7 @@ def _is_empty(key: str, value: Any, kind: type[StrictModel]) -> bool:
     if key not in NEUTRAL:
         return False
     why = _WHY.get(key, "this server does not have it")
-    raise Refusal(400, f"{key}: {_shorten_value(value)} cannot be done: {why}. Leave the key out.", key=key)
+    raise Refusal(400, f"{key}: {show_value(value)} cannot be done: {why}. Leave the key out.", key=key)
 
 
 def _refuse_unstrict(wanted: Mapping[str, Any]) -> None:
@@ -451,12 +452,8 @@ def _refusal_of(error: ValidationError) -> Refusal:
     faults = error.errors()
     fault = next((each for each in faults if each["type"] != "extra_forbidden"), faults[0])
     key = ".".join(map(str, fault["loc"])) or "body"
-    found = "" if fault["type"] == "missing" else f" (got {_shorten_value(fault['input'])})"
+    found = "" if fault["type"] == "missing" else f" (got {show_value(fault['input'])})"
     return Refusal(400, f"{key}: {fault['msg']}{found}", key=key)
-
-
-def _shorten_value(value: Any) -> str:
-    return f"{value!r:.60}"
 
 
 # Tokens as the protocol shows them: text, bytes, log-probabilities.

@@ -28,7 +28,7 @@ from rlf.apps.servers.stdio import stdio_streams
 from rlf.apps.servers.transports import http_streams, sse_streams
 from rlf.core.errors import RlfError
 from rlf.core.identity import hash_json
-from rlf.core.text import describe
+from rlf.core.text import describe, shorten
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.endpoints.spec import describe_credentials
 from rlf.tools.kind import SharedThings
@@ -42,7 +42,7 @@ from rlf.tools.mcp.server import (
     listed_schema,
     variables,
 )
-from rlf.tools.results import ToolFailure, shorten
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome
 
 # Asks an open session for everything that its server offers.

@@ -11,9 +11,9 @@ from typing import Any
 
 from rlf.core.plain_json import expanded
 from rlf.core.readings import Readings
+from rlf.core.text import shorten
 from rlf.tools.declaration import Expectation, ToolDeclaration, ToolTest
 from rlf.tools.execution.executor import Executor
-from rlf.tools.results import shorten
 from rlf.tools.samples import sample_arguments
 from rlf.tools.validate import OutputCheck, closed
 from rlf.types import Outcome, ToolCall, ToolInvoker, ToolOutput, ToolResult

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from rlf.core.text import show_value
 from rlf.rewards.quantities import last_number
 from rlf.types import ToolResult
 
@@ -193,7 +194,7 @@ def read_expected(value: Any) -> ComparedSide:
 def equal(got: ComparedSide, expected: ComparedSide, tolerance: float | None) -> tuple[float, str]:
     """Whether both texts are the same, white space at the ends aside."""
     one, other = got.text.strip(), expected.text.strip()
-    return float(one == other), f"got {_shorten_value(one)}; expected {_shorten_value(other)}"
+    return float(one == other), f"got {show_value(one)}; expected {show_value(other)}"
 
 
 def numeric(got: ComparedSide, expected: ComparedSide, tolerance: float | None) -> tuple[float, str]:
@@ -298,7 +299,7 @@ def _find_missing(expected: Any, got: Any, place: str, tolerance: float | None) 
         same = _is_near(got, expected, tolerance)
     else:
         same = type(expected) is type(got) and expected == got
-    return None if same else f"{place} is {_shorten_value(got)}; expected {_shorten_value(expected)}"
+    return None if same else f"{place} is {show_value(got)}; expected {show_value(expected)}"
 
 
 def _is_number_comparisons(value: Any) -> bool:
@@ -320,7 +321,3 @@ def _parse_or_text(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _shorten_value(value: Any) -> str:
-    return repr(value)[:_MAX_SHOWN_CHARS]

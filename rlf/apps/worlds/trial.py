@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from rlf.apps.worlds.policies import panel, tool_calls
 from rlf.core.identity import hash_json
 from rlf.core.plain_json import Jsonable
+from rlf.core.text import show_value
 from rlf.environments.episode import CLOSE_S, describe_late
 from rlf.environments.playing import Action, Bench, Happened, Played, Policy, Ranges, follow
 from rlf.types import Task, ToolCall
@@ -175,12 +176,7 @@ def first_difference(one: Played, other: Played) -> str:
     name, a, b = next((pair for pair in pairs if pair[1] != pair[2]), ("nothing", None, None))
     if isinstance(a, Happened) and isinstance(b, Happened):
         a, b = (step.said if one.said != other.said else step for step, one, other in ((a, a, b), (b, a, b)))
-    return f"{name}: {_shorten(a)}, then {_shorten(b)}"
-
-
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 160 else f"{text[:159]}…"
+    return f"{name}: {show_value(a, 160)}, then {show_value(b, 160)}"
 
 
 def name_action(action: Action) -> str:

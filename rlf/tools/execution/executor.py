@@ -20,13 +20,13 @@ from rlf.core import RlfError, nearest
 from rlf.core.clocks import begin_wait, end_wait
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor
-from rlf.core.text import clean
+from rlf.core.text import clean, shorten
 from rlf.tools.declaration import CacheScope, Coercion, ToolDeclaration
 from rlf.tools.execution.cache import CacheKey, DiskCache, RunCache, canonical_arguments
 from rlf.tools.execution.gate import ConcurrencyGate, LoopMonitor, affordable_calls
 from rlf.tools.execution.open_tool import Course, OpenTool, Surroundings, refused_call
 from rlf.tools.kind import CallOrigin, LimitScope
-from rlf.tools.results import MAX_NAME_CHARS, CountTokens, shorten
+from rlf.tools.results import MAX_NAME_CHARS, CountTokens
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from rlf.core import derive_seed
 from rlf.core.clocks import Deadline, TimeLimit, Timers, clock
 from rlf.core.meter import Meter
-from rlf.core.text import MAX_FAULT_CHARS, clean, describe, size_bytes
+from rlf.core.text import MAX_FAULT_CHARS, clean, describe, shorten, size_bytes
 from rlf.tools.declaration import CacheScope, ToolDeclaration
 from rlf.tools.execution.detached import CancelledItself, DetachedTasks
 from rlf.tools.execution.gate import FAILURES, TASK_PREFIX, Breaker, ConcurrencyGate, StartWindow, TokenWindow, Window
 from rlf.tools.kind import MAX_ABANDONED, CallContext, CallOrigin, RateSpec, ToolRuntime
-from rlf.tools.results import CountTokens, OutputBudget, ToolFailure, check_images, failure_by, shorten
+from rlf.tools.results import CountTokens, OutputBudget, ToolFailure, check_images, failure_by
 from rlf.tools.validate import ArgumentCheck, OutputCheck
 from rlf.types import Attempt, InnerTurn, Outcome, ToolOutput, ToolResult
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from rlf.core import RlfError, RunError
+from rlf.core.text import shorten
 from rlf.tools.execution.cache import canonical_arguments
-from rlf.tools.results import shorten
 from rlf.types import ToolResult
 from rlf.types.written import VERSION, read, write
 

@@ -21,7 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from rlf.core.errors import describe_type
-from rlf.tools.results import ToolFailure, shorten
+from rlf.core.text import shorten
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome
 
 NO_DEFAULT = Parameter.empty
