@@ -23,8 +23,8 @@ from tempfile import mkdtemp
 from rlf.apps.bench.kind import BENCHMARKS
 from rlf.apps.bench.kinds.bfcl import CATEGORIES as BFCL
 from rlf.apps.bench.run import write_benchmark
-from rlf.chat.policy import FailurePolicy
 from rlf.chat.repair import stand_in
+from rlf.chat.settings import FailurePolicy
 from rlf.data.tasks import load_tasks
 from rlf.environments import WorldPool
 from rlf.rollout.loop import Setting, play

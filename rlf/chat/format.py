@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from rlf.chat.encoding import TurnEnds, Vision, decode, encode_template, turn_ends
 from rlf.chat.examples import readings_of
-from rlf.chat.known import remember_of_formats
 from rlf.chat.marks import BARE_OBJECT, FOREIGN, Lookalikes, Marks, ParsedTurn, bare_calls
 from rlf.chat.scan import END_THINK, THINK, Scan, opens_thinking
+from rlf.chat.settings import remember_of_formats
 from rlf.chat.template import CallId, TemplateRenderer, end_of_turn
 from rlf.core import Registry, RlfError
 from rlf.core.readings import Readings

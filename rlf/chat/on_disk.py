@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rlf.chat.known import _read_object, read_chat_template
+from rlf.chat.settings import _read_object, read_chat_template
 from rlf.core import RlfError
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rlf.core import Fault, Place, SpecError, hash_bytes, hash_json, nearest
 from rlf.core.plain_json import NoJsonValue, read_json
 from rlf.core.text import list_some, show_value
-from rlf.data.columns import cell, missing_column, tools_of_row
 from rlf.data.files import Row, fail, read_values, shown_name
-from rlf.data.source import read_rows
+from rlf.data.source import cell, missing_column, read_rows, tools_of_row
 from rlf.types import Message, Task
 
 if TYPE_CHECKING:

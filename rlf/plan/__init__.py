@@ -3,7 +3,11 @@
 Invariant: the same spec, files and overrides give the same plan hash on any machine.
 """
 
-from rlf.plan.compiler import compile  # noqa: A004  # the trade's own word; callers write plan.compile
-from rlf.plan.plan import Plan, plan_from_json, plan_to_json
+from rlf.plan.compiler import (
+    Plan,
+    compile,  # noqa: A004  # the trade's own word; callers write plan.compile
+    plan_from_json,
+    plan_to_json,
+)
 
 __all__ = ["Plan", "compile", "plan_from_json", "plan_to_json"]

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rlf.algo.loss_config import KlKind
 from rlf.builtin.names import BUILTIN
-from rlf.chat.known import PACKAGE, format_names
-from rlf.chat.policy import FailurePolicy, HistoryPolicy
+from rlf.chat.settings import PACKAGE, FailurePolicy, HistoryPolicy, format_names
 from rlf.core import Fault, nearest
 from rlf.core.registry import lacking
 from rlf.plan import algorithms, features

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from rlf.algo.health import Action, Guard
-from rlf.chat.policy import HistoryPolicy
+from rlf.chat.settings import HistoryPolicy
 from rlf.core import Fault
 from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec

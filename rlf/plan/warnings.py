@@ -14,9 +14,8 @@ from rlf.core import Fault
 from rlf.data import recall
 from rlf.plan.algorithms import dropped_terms_are_compared, gae_says_its_way, single_rollouts_are_mixed
 from rlf.plan.checks import term_conditions
+from rlf.plan.datasets import find_gold_warnings, find_misread_golds, find_overlaps, find_two_golds
 from rlf.plan.estimate import planned_engine
-from rlf.plan.golds import find_gold_warnings, find_misread_golds
-from rlf.plan.overlap import find_overlaps, find_two_golds
 from rlf.rewards.term import Stage
 from rlf.spec import LoadedSpec, RunSpec
 from rlf.spec.budget import PromptSizes

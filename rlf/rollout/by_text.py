@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY
-from rlf.chat.policy import ContextLimit, WhenFull
+from rlf.chat.settings import ContextLimit, WhenFull
 from rlf.core.errors import OutageError
 from rlf.core.images import read_image_file
 from rlf.core.meter import Meter

@@ -17,12 +17,11 @@ from rlf.chat.encoding import markup_ids
 from rlf.chat.examples import NUM_SAMPLED_VARIANTS, example_call
 from rlf.chat.format import Certificate, ChatFormat
 from rlf.chat.history import ASKS, DROPS_THINKING, LEFT_OUT, SUMMARY, HistoryTurn, PlayedHistory
-from rlf.chat.policy import ContextLimit, HistoryPolicy, WhenFull
 from rlf.chat.scan import END_THINK
+from rlf.chat.settings import ContextLimit, HistoryPolicy, WhenFull
 from rlf.core import CheckError
-from rlf.rollout.recorded import WrittenTurn, play_written, write_turn
 from rlf.rollout.rollout import ChatPolicy, with_observation
-from rlf.rollout.scripted import ScriptedPolicy
+from rlf.rollout.scripted import ScriptedPolicy, WrittenTurn, play_written, write_turn
 from rlf.types import Message, Task, ToolDescription, Trajectory, Turn
 
 CHECKS = (

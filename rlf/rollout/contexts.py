@@ -12,7 +12,7 @@ from itertools import chain, repeat
 
 from rlf.chat.format import ChatFormat
 from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY, without_thinking
-from rlf.chat.policy import WhenFull
+from rlf.chat.settings import WhenFull
 from rlf.rollout.rollout import ChatPolicy, TokenRecord, with_observation
 from rlf.types.task import Message
 from rlf.types.tool import ToolDescription

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import ParsedTurn
-from rlf.chat.policy import FailurePolicy, WhenFull
+from rlf.chat.settings import FailurePolicy, WhenFull
 from rlf.core.plain_json import frozen
 from rlf.rollout.rollout import (
     NOT_RUN,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from rlf.chat.format import ChatFormat
 from rlf.chat.marks import ParsedTurn
-from rlf.chat.policy import ContextLimit, FailurePolicy, RepairPolicy
+from rlf.chat.settings import ContextLimit, FailurePolicy, RepairPolicy
 from rlf.core.plain_json import frozen
 from rlf.types.task import Message, Task
 from rlf.types.tool import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult

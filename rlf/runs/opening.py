@@ -30,7 +30,7 @@ from rlf.types.events import Notice
 if TYPE_CHECKING:
     from rlf.chat import ChatFormat
     from rlf.chat.format import Certificate
-    from rlf.chat.policy import WhenFull
+    from rlf.chat.settings import WhenFull
     from rlf.spec.models import RunSpec
     from rlf.types import ToolDescription
 

@@ -15,8 +15,8 @@ from rlf.core.process import machine_memory_bytes
 from rlf.engines.engine import engine_of
 from rlf.lineage.read_only import has_lineage
 from rlf.plan import Plan
+from rlf.plan.compiler import Difference, PlannedValue, differences, planned_values
 from rlf.plan.estimate import EngineReport, GpuMemory, Memory, Workload, estimate_work, lineage_part
-from rlf.plan.plan import Difference, PlannedValue, differences, planned_values
 from rlf.reports.paired import ASSUMED_SPREAD, Power, power_of, separable_difference
 from rlf.runs.opening import find_free_bytes, model_shape
 from rlf.runs.plans import check_spec

@@ -11,7 +11,7 @@ from rlf.engines.engine import Fit, Inputs, engine_of
 from rlf.plan import Plan
 from rlf.plan.checks import find_faults
 from rlf.plan.compiler import compile as compile_plan
-from rlf.plan.overlap import find_test_rows
+from rlf.plan.datasets import find_test_rows
 from rlf.plan.warnings import Subject, find_warnings
 from rlf.spec import LoadedSpec, load_spec
 from rlf.spec.inputs import Datasets, look

@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 
 import rlf
 from rlf.builtin.names import BUILTIN, builtin_path
-from rlf.chat.known import read_chat_template
+from rlf.chat.settings import read_chat_template
 from rlf.core.callables import opened_files
 from rlf.core.identity import hash_bytes, hash_json, hash_path, short
 from rlf.environments import EnvSpec

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlf.chat.known import PACKAGE
+from rlf.chat.settings import PACKAGE
 from rlf.core import Fault, RlfError
 from rlf.core.identity import remember, stamp_file
 from rlf.core.registry import are_own

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
 
-from rlf.chat.known import format_names, read_chat_template, remember_of_formats
+from rlf.chat.settings import format_names, read_chat_template, remember_of_formats
 from rlf.core import Fault, RlfError, SpecError, nearest
 from rlf.core.callables import NotRun
 from rlf.core.files import shown_path, why_not_read

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from rlf.algo import Estimator
 from rlf.algo.health import HealthConfig
 from rlf.algo.loss_config import KlKind, LrSchedule, PolicyLossConfig
-from rlf.chat.policy import ContextLimit, FailurePolicy, HistoryPolicy, RepairPolicy
+from rlf.chat.settings import ContextLimit, FailurePolicy, HistoryPolicy, RepairPolicy
 from rlf.core.kinds import StrictModel
 from rlf.environments.kind import EnvSpec
 from rlf.rewards.term import Success, Term

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rlf.algo.advantages.distillation import Distillation
 from rlf.chat.format import ChatFormat, open_format
-from rlf.chat.policy import FailurePolicy, HistoryPolicy
+from rlf.chat.settings import FailurePolicy, HistoryPolicy
 from rlf.core import RlfError
 from rlf.core.meter import Meter
 from rlf.core.redact import Redactor

@@ -182,7 +182,7 @@ def test_detection_says_why_and_refuses_with_the_fix(make_tokenizer, template, m
     with pytest.raises(RlfError, match=r"matches no known chat format; .*Name it, e\.g\. `chat: {format: "):
         detect_format(make_tokenizer("{{ messages }}"))
     monkeypatch.setattr(FORMATS, "names", lambda: ["hermes", "twin"])
-    monkeypatch.setattr("rlf.chat.known.are_own", lambda package: False)  # so nothing is remembered
+    monkeypatch.setattr("rlf.chat.settings.are_own", lambda package: False)  # so nothing is remembered
     monkeypatch.setitem(FORMATS._loaded, "twin", FORMATS.get("hermes"))
     with pytest.raises(RlfError, match="expected exactly one of hermes, twin"):
         detect_format(make_tokenizer(template))

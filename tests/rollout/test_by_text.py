@@ -7,7 +7,7 @@ import pytest
 
 from rlf.chat import repair
 from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY
-from rlf.chat.policy import ContextLimit
+from rlf.chat.settings import ContextLimit
 from rlf.core.errors import OutageError
 from rlf.core.meter import Meter
 from rlf.endpoints.openai import Completion, RequestedCall

@@ -10,8 +10,8 @@ import pytest
 
 from rlf.chat import FORMATS
 from rlf.chat.history import BREAKS_LINES, DROPS_THINKING, REWRITES
-from rlf.chat.policy import HistoryPolicy
 from rlf.chat.repair import stand_in
+from rlf.chat.settings import HistoryPolicy
 from rlf.core import CheckError, RlfError
 from rlf.rollout.certificate import CHECKS, certify
 from rlf.types import ToolCall

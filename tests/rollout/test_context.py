@@ -8,8 +8,8 @@ import pytest
 
 from rlf.chat.format import FORMATS
 from rlf.chat.history import ASKS, LEFT_OUT, SUMMARY
-from rlf.chat.policy import ContextLimit, HistoryPolicy, WhenFull
 from rlf.chat.repair import stand_in
+from rlf.chat.settings import ContextLimit, HistoryPolicy, WhenFull
 from rlf.core import CheckError, SpecError
 from rlf.reports.trajectory import show_links
 from rlf.rollout import Prefix

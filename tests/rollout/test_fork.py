@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from rlf.chat.history import without_thinking
-from rlf.chat.policy import HistoryPolicy
+from rlf.chat.settings import HistoryPolicy
 from rlf.core import CheckError
 from rlf.rollout import Rollout, RolloutLimits, Setting, play
 from rlf.rollout.certificate import certify

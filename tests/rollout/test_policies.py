@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.policy import FailurePolicy, RepairPolicy
 from rlf.chat.repair import stand_in
+from rlf.chat.settings import FailurePolicy, RepairPolicy
 from rlf.core import RlfError
 from rlf.rollout import Rollout, RolloutLimits, Setting, play, rollout_metrics
 from rlf.rollout.rollout import ChatPolicy

@@ -7,7 +7,7 @@ import pytest
 
 from rlf.core import SpecError
 from rlf.data import load_tasks
-from rlf.plan.overlap import _find_split
+from rlf.plan.datasets import _find_split
 from rlf.runs.opening import power_notices
 from rlf.runs.plans import check_spec
 from rlf.spec.models import DataSource

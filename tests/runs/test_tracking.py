@@ -114,7 +114,7 @@ def test_a_run_that_breaks_is_reported_as_failed(tmp_path):
 
 
 def test_a_package_that_is_absent_is_a_fault_of_the_spec_at_its_line(small, tmp_path, monkeypatch):
-    monkeypatch.setattr("rlf.trackers.tracker.find_spec", lambda name: None)
+    monkeypatch.setattr("rlf.trackers.find_spec", lambda name: None)
     spec = tmp_path / "run.yaml"
     spec.write_text(f"extends: {small[0][0]}\nreport_to: [jsonl, wandb]\n")
     with pytest.raises(SpecError) as raised:

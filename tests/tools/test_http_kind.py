@@ -15,9 +15,9 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from rlf.tools import Executor, ToolDeclaration
+from rlf.tools.encoding import NoSuchPart, part_at
 from rlf.tools.kind import CallContext
 from rlf.tools.mcp.server import expand
-from rlf.tools.parts import NoSuchPart, part_at
 from rlf.tools.results import ToolFailure
 from rlf.types import Image, Outcome, ToolCall, ToolResult
 from tests.endpoints.servers import Handler, Seen, answer, closed_port, raw_keeping, serving

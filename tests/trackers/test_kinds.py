@@ -39,7 +39,7 @@ def needs(module):
 @pytest.mark.parametrize("kind", TRACKERS.names())
 def test_a_tracker_whose_package_is_absent_says_what_to_install(kind, monkeypatch):
     tracker = TRACKERS.get(kind)()
-    monkeypatch.setattr("rlf.trackers.tracker.find_spec", lambda name: None)
+    monkeypatch.setattr("rlf.trackers.find_spec", lambda name: None)
     complaint = tracker.complaint()
     assert complaint is None if tracker.module is None else f"`pip install {tracker.install}`" in complaint
 

@@ -22,9 +22,8 @@ from rlf.lineage.reader import Reader
 from rlf.lineage.records import INTERRUPTED, Run
 from rlf.rewards.labels import label_id
 from rlf.rollout.collect import collect
-from rlf.rollout.recorded import WrittenTurn, write_turn
 from rlf.rollout.rollout import Rollout, with_observation
-from rlf.rollout.scripted import Line, ScriptedPolicy
+from rlf.rollout.scripted import Line, ScriptedPolicy, WrittenTurn, write_turn
 from rlf.spec import RunSpec
 from rlf.spec.model_files import folder_on_disk
 from rlf.training.harness import Harness, build_harness

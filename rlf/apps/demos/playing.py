@@ -7,10 +7,10 @@ from dataclasses import replace
 from rlf.apps.demos.rows import DemonstratedTurn, Demonstration
 from rlf.chat.encoding import markup_ids
 from rlf.chat.format import ChatFormat
-from rlf.chat.policy import WhenFull
+from rlf.chat.settings import WhenFull
 from rlf.core import RlfError
-from rlf.rollout.recorded import WrittenTurn, play_written
 from rlf.rollout.rollout import ChatPolicy
+from rlf.rollout.scripted import WrittenTurn, play_written
 from rlf.types import ToolDescription, Trajectory
 from rlf.types.trajectory import StopReason
 

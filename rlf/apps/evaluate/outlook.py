@@ -15,7 +15,7 @@ from typing import Any
 
 from rlf.core.errors import RlfError
 from rlf.lineage.read_only import has_lineage
-from rlf.plan.plan import Plan
+from rlf.plan.compiler import Plan
 from rlf.reports.sheets import counted, duration
 from rlf.runs.planning import report_plan
 from rlf.spec import RunSpec

@@ -22,9 +22,17 @@ from rlf.core.text import clean, clean_value
 from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse
 from rlf.endpoints.spec import EndpointFailure, describe_credentials
 from rlf.endpoints.template import ABSENT, NOTHING, FilledValue, Template, TemplateFault
-from rlf.tools.encoding import BatchSpec, BodyFormat, Encoding, encode_pairs, multipart
+from rlf.tools.encoding import (
+    BatchSpec,
+    BodyFormat,
+    Encoding,
+    NoSuchPart,
+    describe_part,
+    encode_pairs,
+    multipart,
+    part_at,
+)
 from rlf.tools.kind import CallContext, ToolRuntime
-from rlf.tools.parts import NoSuchPart, describe_part, part_at
 from rlf.tools.results import ToolFailure, inner_deadline_s, to_text, tool_failure
 from rlf.types import Image, Outcome, ToolOutput
 

@@ -18,8 +18,8 @@ from rlf.endpoints.openai import Completion, Images, NoAnswer, json_schema_forma
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText, unknown_names
 from rlf.tools.declaration import Schema
+from rlf.tools.encoding import NoSuchPart, part_at
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
-from rlf.tools.parts import NoSuchPart, part_at
 from rlf.tools.results import ToolFailure, inner_deadline_s, to_text, tool_failure
 from rlf.types import Outcome, ToolOutput
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from rlf.trackers.tracker import TrackedRun, Tracker, TrackerWriter
+from rlf.trackers import TrackedRun, Tracker, TrackerWriter
 from rlf.types.events import CheckpointSaved, EvaluationFinished, Notice, RunEvent, RunFinished, StepFinished
 
 FILE = "metrics.jsonl"

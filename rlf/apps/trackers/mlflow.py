@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
-from rlf.trackers.tracker import TrackedRun, Tracker, TrackerWriter, metrics_of
+from rlf.trackers import TrackedRun, Tracker, TrackerWriter, metrics_of
 from rlf.types.events import EvaluationFinished, RunEvent, RunFinished, RunStatus, StepFinished
 
 _TAG = "rlf.run_id"

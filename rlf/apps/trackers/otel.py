@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from rlf.trackers.tracker import TrackedRun, Tracker, TrackerWriter, metrics_of
+from rlf.trackers import TrackedRun, Tracker, TrackerWriter, metrics_of
 from rlf.types.events import EvaluationFinished, RunEvent, RunFinished, RunStatus, StepFinished
 from rlf.types.score import Score, Scored, ScoreUsage
 from rlf.types.tool import Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from rlf.trackers.tracker import TrackedRun, Tracker, TrackerWriter, metrics_of
+from rlf.trackers import TrackedRun, Tracker, TrackerWriter, metrics_of
 from rlf.types.events import EvaluationFinished, Notice, RunEvent, StepFinished
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from rlf.trackers.tracker import TrackedRun, Tracker, TrackerWriter, metrics_of
+from rlf.trackers import TrackedRun, Tracker, TrackerWriter, metrics_of
 from rlf.types.events import EvaluationFinished, RunEvent, RunFinished, RunStatus, StepFinished
 
 if TYPE_CHECKING:
