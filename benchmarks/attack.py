@@ -22,7 +22,7 @@ from rlf.apps.attack.attack import attack_reward
 from rlf.apps.attack.world import open_world
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import Term
-from rlf.runs.rewards import rescoring_spec
+from rlf.runs.declared import rescoring_spec
 
 FOLDER = Path(__file__).parents[1] / "tests" / "apps" / "attack"
 HANDS = ("second_hand", "third_hand", "fourth_hand")

@@ -18,7 +18,7 @@ from rlf.apps.openrlhf.job import Job
 from rlf.apps.rewards.scoring import try_reward_files
 from rlf.apps.worlds.worlds import examine_apart
 from rlf.plan import compile as compile_plan
-from rlf.runs.rewards import load_rewards
+from rlf.runs.declared import load_rewards
 from rlf.runs.worlds import world_spec
 from rlf.spec import load_spec
 from rlf.types import Message, Task

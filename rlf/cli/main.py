@@ -18,9 +18,8 @@ from typer.core import TyperGroup
 from rlf import __version__
 from rlf.cli.commands import COMMANDS, GROUPS, HOMES, SECTIONS, members
 from rlf.core.errors import RlfError, RunError
-from rlf.core.process import RefusedOutput, configure, heed_memory_limit, heed_signals, keep_streams
+from rlf.core.process import RefusedOutput, configure, heed_memory_limit, heed_signals, import_from, keep_streams
 from rlf.core.registry import load_function
-from rlf.core.search_path import import_from
 
 _WrongUsage: type[Exception] = typer.BadParameter.__mro__[1]
 """The error of a command line that no command takes; typer has no name of its own for it."""

@@ -31,9 +31,9 @@ from pydantic_core import PydanticCustomError
 
 from rlf.core.errors import RlfError, describe_type
 from rlf.core.identity import Stamp, hash_bytes, hash_path, stamp_file
+from rlf.core.process import OWN, extend_path, library_folders, show_place
 from rlf.core.redact import strike_environment
 from rlf.core.registry import nearest
-from rlf.core.search_path import OWN, extend_path, library_folders, show_place
 
 # The gate in front of code that is not rlf's own: what a spec names and rlf imports or starts.
 #

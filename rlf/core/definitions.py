@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rlf.core.callables import missing_name
 from rlf.core.errors import RlfError
-from rlf.core.search_path import search_folders
+from rlf.core.process import search_folders
 
 _TYPES: dict[str, Any] = {
     kind.__name__: kind for kind in (str, int, float, bool, list, dict, tuple, set, bytes, object)

@@ -10,8 +10,8 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
+from rlf.core.process import OWN, library_folders, show_place
 from rlf.core.redact import strike_environment
-from rlf.core.search_path import OWN, library_folders, show_place
 from rlf.core.text import describe
 from rlf.core.yaml_text import load_document
 

@@ -18,6 +18,7 @@ from rlf.core import RlfError
 from rlf.lineage import tables
 from rlf.lineage.chain import LinkKind, append_link
 from rlf.lineage.lease import Lease
+from rlf.lineage.reader import Reader
 from rlf.lineage.records import REMOVING, TRAIN
 from rlf.lineage.resumed import check_stopped
 from rlf.lineage.store import Store
@@ -149,3 +150,40 @@ def removing(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
         for lease in leases:
             lease.release()
     store.drop_index()
+
+
+# Tags and notes of runs, as commands and pages give them.
+
+
+@dataclass(frozen=True, slots=True)
+class RunTags:
+    """A run with all of its tags."""
+
+    run_id: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunNote:
+    """A run with its new note."""
+
+    run_id: str
+    num_notes: int
+
+
+def tag(reader: Reader, name: str, tags: Sequence[str], *, remove: bool) -> RunTags:
+    """Gives a run tags, or takes them off."""
+    for word in tags:
+        if not word.strip() or not word.isprintable():
+            raise RlfError(f"got the tag {word[:80]!r}; expected a word. Write e.g. `rlf runs tag latest best`.")
+    run_id = reader.get_run(name).record.id
+    change = remove_tags if remove else add_tags
+    change(reader.store, run_id, tuple(dict.fromkeys(tags)))
+    return RunTags(run_id, reader.tags().get(run_id, ()))
+
+
+def note(reader: Reader, name: str, text: str) -> RunNote:
+    """Adds a note to a run."""
+    run_id = reader.get_run(name).record.id
+    add_note(reader.store, run_id, text)
+    return RunNote(run_id, len(reader.notes(run_id)))

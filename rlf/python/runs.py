@@ -205,7 +205,7 @@ class Run(Jsonable):
         Raises:
             RlfError: none is kept.
         """
-        from rlf.runs.rewards import scored_step
+        from rlf.runs.declared import scored_step
 
         return scored_step(self.id, self.runs_folder, phase=phase, step=step)[2]
 

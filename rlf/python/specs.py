@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlf.core.callables import foreign_code
 from rlf.core.errors import Fault, RlfError, SpecError
 from rlf.core.plain_json import Jsonable
-from rlf.core.search_path import import_from
+from rlf.core.process import import_from
 from rlf.runs.plans import check_spec
 from rlf.spec.layers import absolute
 

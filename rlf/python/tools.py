@@ -11,7 +11,7 @@ from typing import Any, Self
 from rlf.core.plain_json import Jsonable
 from rlf.core.text import clean_value
 from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_parts
-from rlf.runs import tools as load
+from rlf.runs import declared as load
 from rlf.tools import ToolDeclaration
 from rlf.tools.execution.executor import Executor
 from rlf.types import ToolCall, ToolDescription, ToolResult

@@ -16,7 +16,7 @@ from rlf.apps.attack.attack import Attack, attack_reward
 from rlf.apps.attack.world import AttackWorld, open_world
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.term import Term
-from rlf.runs.rewards import rescoring_spec
+from rlf.runs.declared import rescoring_spec
 
 HERE = Path(__file__).parent
 CASES = yaml.safe_load((HERE / "attack_cases.yaml").read_text())

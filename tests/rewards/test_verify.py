@@ -16,7 +16,7 @@ from rlf.apps.rewards.scoring import try_reward_files
 from rlf.apps.verify import comparisons as rows_module
 from rlf.apps.verify.comparisons import NO_ROWS, read_expected
 from rlf.rewards import RewardContext, RewardFunction, Term, TrajectoryFacts
-from rlf.runs.rewards import load_rewards
+from rlf.runs.declared import load_rewards
 from rlf.sandbox import LevelChoice
 from rlf.sandbox.spec import SandboxSpec
 from rlf.spec import load_spec

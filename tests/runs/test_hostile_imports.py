@@ -18,7 +18,7 @@ from rlf.apps.imports.tools import IMPORTERS, ImportRequest, file_text, read_sou
 from rlf.cli.main import app
 from rlf.core.errors import RlfError
 from rlf.core.yaml_text import dump_yaml, load_document
-from rlf.runs.tools import load_tools
+from rlf.runs.declared import load_tools
 from rlf.spec import load_spec
 from rlf.tools import ToolDeclaration
 

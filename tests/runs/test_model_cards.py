@@ -57,7 +57,7 @@ def test_the_curve_is_an_image_that_stands_by_itself(exported):
 
 
 def test_runs_tagged_control_stand_beside_the_model(trained, tmp_path):
-    from rlf.runs.upkeep import tag
+    from rlf.lineage.upkeep import tag
 
     from .test_evaluations import FEW, EvaluationOptions, tried
 

@@ -29,7 +29,7 @@ from rlf.apps.imports.openapi import read_operations
 from rlf.apps.imports.tools import ImportFiles, ImportRequest, read_source, write_tools
 from rlf.core.errors import RlfError
 from rlf.core.yaml_text import load_document
-from rlf.runs.tools import load_tools
+from rlf.runs.declared import load_tools
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, ToolCall, ToolResult
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from rlf.cli import app
 from rlf.core import RlfError
 from rlf.core.callables import load_callable, opened_files
-from rlf.core.search_path import library_folders
+from rlf.core.process import library_folders
 from rlf.environments.processes import ClassProcesses
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import FileRecord, FilesRead

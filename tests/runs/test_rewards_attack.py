@@ -27,7 +27,7 @@ from rlf.apps.attack.shapes import (
 )
 from rlf.cli import app
 from rlf.rewards.answers import draw_questions
-from rlf.runs.rewards import rescoring_spec
+from rlf.runs.declared import rescoring_spec
 from rlf.types import Message, Task
 
 REPOSITORY = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from rlf.cli.main import app
-from rlf.runs.tools import load_tools
+from rlf.runs.declared import load_tools
 from rlf.tools import Executor
 from rlf.types import Outcome, ToolCall, ToolResult
 

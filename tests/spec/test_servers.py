@@ -14,7 +14,7 @@ import pytest
 from rlf.core import SpecError
 from rlf.plan import compile as compile_plan
 from rlf.plan import plan_to_json
-from rlf.runs.tools import load_tools
+from rlf.runs.declared import load_tools
 from rlf.spec import load_spec
 
 from .project import SPEC

@@ -206,7 +206,7 @@ def test_what_is_wrong_with_the_tools_of_an_agent_is_reported() -> None:
 
 
 def test_files_of_an_agents_tools_are_read_and_may_not_go_in_a_circle(tmp_path: Path) -> None:
-    from rlf.runs.tools import load_tools
+    from rlf.runs.declared import load_tools
 
     echo = "name: echo\ndescription: E.\ninputSchema: {type: object, properties: {query: {type: string}}}\n"
     (tmp_path / "inner").mkdir()

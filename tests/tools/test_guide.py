@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from rlf.runs.tools import load_tools
+from rlf.runs.declared import load_tools
 
 GUIDES = sorted((Path(__file__).parents[2] / "docs/guides").glob("tools*.md"))
 BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

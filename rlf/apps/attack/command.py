@@ -54,7 +54,7 @@ def attack_rewards(
 ) -> None:
     """Play behaviours without skill against a spec's reward; exit code 3 when one earns too much of it."""
     from rlf.apps.attack.attack import attack
-    from rlf.runs.rewards import rescoring_spec, scored_step
+    from rlf.runs.declared import rescoring_spec, scored_step
 
     written = (
         () if run is None else [item.trajectory for item in scored_step(run, runs_folder, phase="train", step=None)[2]]

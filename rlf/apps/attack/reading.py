@@ -29,7 +29,7 @@ from typing import Any
 from rlf.chat.examples import example_call
 from rlf.core.callables import load_callable
 from rlf.core.errors import RlfError
-from rlf.core.search_path import library_folders
+from rlf.core.process import library_folders
 from rlf.rewards.normalization import golds
 from rlf.rewards.term import Term
 from rlf.types import ToolDescription

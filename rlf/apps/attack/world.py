@@ -18,7 +18,7 @@ from rlf.chat.format import ChatFormat
 from rlf.core.errors import RlfError, RunError
 from rlf.rewards.answers import draw_questions, gold_text
 from rlf.rewards.term import RewardContext, Term
-from rlf.runs.rewards import tell
+from rlf.runs.declared import tell
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, SampleRequest, Task, ToolCall, ToolDescription, ToolResult, Trajectory
 

@@ -18,7 +18,7 @@ from rlf.apps.judges.settings import Compare
 from rlf.core.errors import RlfError
 from rlf.reports.statistics import Estimate, Interval, welch_interval, wilson_interval
 from rlf.rewards.term import RewardContext, Scoring, Verdict
-from rlf.runs.rewards import load_rewards, tell
+from rlf.runs.declared import load_rewards, tell
 from rlf.tools import Executor
 from rlf.types import ScoreUsage
 

@@ -132,8 +132,8 @@ def tag_run(
     as_json: AsJson = False,
 ) -> None:
     """Give a run tags; `rlf runs list "'best' in tags"` finds it by them."""
+    from rlf.lineage.upkeep import tag
     from rlf.runs.place import open_reader
-    from rlf.runs.upkeep import tag
 
     with open_reader(runs_folder) as reader:
         done = tag(reader, name, tags, remove=remove)
@@ -147,8 +147,8 @@ def note_run(
     as_json: AsJson = False,
 ) -> None:
     """Add a note to a run; `rlf runs show` prints it."""
+    from rlf.lineage.upkeep import note
     from rlf.runs.place import open_reader
-    from rlf.runs.upkeep import note
 
     with open_reader(runs_folder) as reader:
         done = note(reader, name, text)

@@ -67,7 +67,7 @@ def serve_tools(
         asyncio.run(serve_search(search, host, port, print_note))
         raise KeyboardInterrupt  # nothing else ends it
     from rlf.apps.offer.tools import serve_http, serve_tools_stdio
-    from rlf.runs.tools import load_tools
+    from rlf.runs.declared import load_tools
 
     tools = load_tools(*split_arguments(files or (), need_file=bool(files)))
     if mcp == "stdio":

@@ -46,7 +46,7 @@ def list_rewards_command(
 ) -> None:
     """List declared terms with weight, gate and tests; with --kinds what terms can be."""
     from rlf.apps.rewards.scoring import describe_terms, list_kinds
-    from rlf.runs.rewards import load_rewards
+    from rlf.runs.declared import load_rewards
 
     if kinds:
         known = list_kinds()
@@ -102,7 +102,7 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
     import asyncio
 
     from rlf.apps.rewards.scoring import first_row, try_reward_files
-    from rlf.runs.rewards import load_rewards
+    from rlf.runs.declared import load_rewards
 
     loaded = load_rewards(*split_arguments(files or (), need_file=bool(files)))
     for file in loaded:
@@ -142,7 +142,7 @@ def score_rewards(
     import asyncio
 
     from rlf.apps.rewards.scoring import rescore_saved, saved_in_file, saved_in_run
-    from rlf.runs.rewards import rescoring_spec
+    from rlf.runs.declared import rescoring_spec
 
     if (run is None) == (file is None):
         raise RlfError("expected --run or --file, and one of them. Write e.g. `rlf rewards score SPEC --run latest`.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rlf.apps.rewards import scoring
 from rlf.core.errors import RlfError
-from rlf.runs.rewards import load_rewards, rescoring_spec
+from rlf.runs.declared import load_rewards, rescoring_spec
 
 if TYPE_CHECKING:
     from rlf.apps.rewards.examples import Trial

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rlf.apps.rewards import scoring
 from rlf.apps.rewards.examples import Trial
 from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_parts
-from rlf.runs.rewards import load_rewards
+from rlf.runs.declared import load_rewards
 from rlf.types import Scored, Trajectory
 
 

@@ -21,7 +21,7 @@ from rlf.rewards.facts import TrajectoryFacts
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.labels import read_json_lines
 from rlf.rewards.term import RewardContext, Term
-from rlf.runs.rewards import RewardFile, load_rewards, rescoring_spec, scored_step, tell
+from rlf.runs.declared import RewardFile, load_rewards, rescoring_spec, scored_step, tell
 from rlf.spec.facts import KeyFact, key_facts
 from rlf.spec.models import RunSpec, TrainSpec
 from rlf.tools import Executor, ToolDeclaration

@@ -34,7 +34,7 @@ ToolName = Annotated[str, typer.Argument(metavar="NAME", help="The tool's name."
 def list_tools_command(files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """List tools with their arguments and limits."""
     from rlf.python.tools import Tool
-    from rlf.runs.tools import tools_of_files
+    from rlf.runs.declared import tools_of_files
 
     with announced(no_import=no_import):
         found = tools_of_files(*split_arguments(files or (), need_file=bool(files)))
@@ -58,7 +58,7 @@ def show_tool_command(
     """Show one tool as it is declared, and as the model of a spec reads it: exact text and tokens."""
     from rlf.apps.tools.trials import render_tool
     from rlf.python.tools import Tool
-    from rlf.runs.tools import holds_spec, load_tools, tool_named
+    from rlf.runs.declared import holds_spec, load_tools, tool_named
 
     with announced(no_import=no_import):
         paths, overrides = split_arguments(files or (), need_file=bool(files))
@@ -97,7 +97,7 @@ def test_tools(
     the call.
     """
     from rlf.apps.tools.trials import refuse_failed, try_each_tool
-    from rlf.runs.tools import load_tools
+    from rlf.runs.declared import load_tools
 
     tools = load_tools(*split_arguments(files or (), need_file=bool(files)))
     if call is not None:
@@ -130,7 +130,7 @@ def bench_one(
     A tool of this machine without a `rate` is called as often again, without the executor: the floor of the load test.
     """
     from rlf.apps.tools.trials import bench_tool
-    from rlf.runs.tools import load_tools, tool_named
+    from rlf.runs.declared import load_tools, tool_named
 
     tool = tool_named(load_tools(*split_arguments(files or (), need_file=bool(files))), name)
     given = None if arguments is None else _parse_arguments(arguments, "--arguments")

@@ -11,7 +11,7 @@ from typing import Any
 from rlf.apps.tools import trials
 from rlf.core.errors import RlfError
 from rlf.python.tools import Tool
-from rlf.runs import tools as load
+from rlf.runs import declared as load
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import asyncio
 from rlf.apps.tools import trials
 from rlf.apps.tools.trials import ToolTrial
 from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_parts
-from rlf.runs import tools as load
+from rlf.runs import declared as load
 
 
 def try_tools(spec: Spec = (), *, runs_folder: AnyPath = DEFAULT_RUNS) -> list[ToolTrial]:

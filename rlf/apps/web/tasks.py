@@ -13,7 +13,7 @@ from rlf.apps.web.settings import apps_with_page
 from rlf.core.errors import RlfError, SpecError
 from rlf.core.redact import Redactor
 from rlf.python.specs import Check, check
-from rlf.runs import tools as load
+from rlf.runs import declared as load
 
 if TYPE_CHECKING:
     from rlf.apps.web.plan_values import PlanChange
@@ -60,7 +60,7 @@ def check_text(path: str, text: str | None, overrides: Sequence[str]) -> Check:
 
 
 def _check_part(part: str, file: Path, text: str | None) -> Check:
-    from rlf.runs.rewards import load_rewards
+    from rlf.runs.declared import load_rewards
     from rlf.spec.layers import absolute
 
     texts = {} if text is None else {absolute(file, Path.cwd()): text}

@@ -24,8 +24,8 @@ from rlf.apps.web import tasks
 from rlf.core.errors import NotFoundError, RlfError, SpecError
 from rlf.core.files import scratch
 from rlf.core.plain_json import as_json
+from rlf.core.process import import_from
 from rlf.core.redact import Redactor
-from rlf.core.search_path import import_from
 from rlf.core.text import describe
 from rlf.processes.forking import fork
 from rlf.sandbox.guest.wire import set_apart

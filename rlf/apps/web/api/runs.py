@@ -10,10 +10,10 @@ from rlf.apps.web.plan_values import KeyRuns, read_key, read_plans
 from rlf.apps.web.run_views import Curves, OverviewPage, RunView, page_overviews, read_curves, read_run
 from rlf.apps.web.site import Area, Site
 from rlf.core.errors import RlfError
+from rlf.lineage import upkeep as marks
 from rlf.lineage.graph import Graph, read_graph
+from rlf.lineage.upkeep import RunNote, RunTags
 from rlf.reports.sweep import SweepReport
-from rlf.runs import upkeep as marks
-from rlf.runs.upkeep import RunNote, RunTags
 
 Named = Annotated[str, Query(min_length=1, max_length=500)]
 Limit = Annotated[int, Query(ge=1, le=500)]
