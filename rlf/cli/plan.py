@@ -21,9 +21,8 @@ from rlf.core.text import shorten
 from rlf.reports.sheets import counted, dollars, duration, points, visible
 
 if TYPE_CHECKING:
-    from rlf.plan.compiler import PlannedValue
     from rlf.plan.estimate import GpuMemory, MemoryPart, Workload
-    from rlf.runs.planning import PlanDifference, PlanReport
+    from rlf.runs.planning import PlanDifference, PlannedValue, PlanReport
     from rlf.runs.planning import PlanningFit as Fit
 
 

@@ -1,7 +1,7 @@
 """Every value of a plan knows who said it, and two plans differ in what they say."""
 
 from rlf.plan import compile as compile_plan
-from rlf.plan.compiler import differences, planned_values
+from rlf.runs.planning import differences, planned_values
 from rlf.spec import load_spec
 
 from .conftest import SPEC, TOOL

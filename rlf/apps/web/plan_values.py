@@ -17,7 +17,7 @@ from rlf.core.registry import nearest
 from rlf.lineage import tables
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import EVALUATION, HIDDEN, SWEEP, Run
-from rlf.plan.compiler import leaves
+from rlf.runs.planning import leaves
 
 _MAX_RUNS = 200
 """Newest runs of a spec that are compared."""
