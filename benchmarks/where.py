@@ -3,6 +3,7 @@
     python benchmarks/where.py step --model M    parts of a step of specs/search.yaml; floor: its matrix products alone
     python benchmarks/where.py call              a call of an HTTP tool by package; floor: raw aiohttp
     python benchmarks/where.py check             `rlf check` by package; floor: what it must import
+    python benchmarks/where.py walk              rlf's frames from `rlf run` to the gradient, functions of a call
 
 Figures are CPU milliseconds: the median of `--rounds` for parts of a step and calls, the least for whole commands.
 """
@@ -17,7 +18,10 @@ import pstats
 import resource
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+import traceback
 from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import median
@@ -207,6 +211,81 @@ def check(arguments):
     print(f"{'rlf check':32}{min(whole):8.1f}\n{'import typer, pydantic, yaml':32}{min(floor):8.1f}")
 
 
+def walk(arguments):
+    import http_tools
+    import torch
+
+    from rlf.cli.start import main
+    from rlf.tools import Executor
+    from rlf.types import ToolCall
+
+    def show(what, frames):
+        names = [f"{path.split('/rlf/')[-1]}:{name}" for path, name in frames if "/rlf/" in path]
+        print(f"{what}: {len(names)}", *names, sep="\n  ")
+
+    server = subprocess.Popen([sys.executable, "-c", http_tools.SERVER], stdout=subprocess.PIPE, text=True)
+    url = f"http://127.0.0.1:{int(server.stdout.readline())}/ask"
+    target = {"kind": "http", "url": url, "method": "POST", "response": "result"}
+    mapping = {"name": "ask", "description": "A.", "inputSchema": http_tools.QUERY, "target": target}
+    entered = {}
+
+    async def invoke():
+        async with Executor([http_tools._declared(mapping)]) as executor:
+            for number in range(3):  # the first one opens what later ones use
+                if number == 2:
+                    sys.setprofile(lambda frame, event, _: event == "call" and entered.setdefault(at(frame)))
+                await executor.invoke(ToolCall("ask", {"query": f"q{number}"}), trajectory_id=f"t{number}")
+            sys.setprofile(None)
+
+    def at(frame):
+        return frame.f_code.co_filename, frame.f_code.co_qualname
+
+    def grad(*_, **__):
+        """A worker calls it; for that the model's thread waits, for that a task, and for that the main thread."""
+        tops, threads = (
+            sys._current_frames(),
+            {thread.name.partition("_")[0]: thread for thread in threading.enumerate()},
+        )
+        main, model, own = (
+            [frame for frame, _ in traceback.walk_stack(tops[thread.ident])][::-1]
+            for thread in (threading.main_thread(), threads["rlf-model"], threading.current_thread())
+        )
+        loop = next(frame.f_locals["self"] for frame in main if frame.f_code.co_name == "run_forever")
+        tasks = (
+            each for task in asyncio.all_tasks(loop) if (stack := awaited(task))[-1][1] != "sleep" for each in stack
+        )
+        frames = [*map(at, main), *tasks, *map(at, model), *map(at, own[:-1])]  # without this function
+        show("frames from `rlf run` to the gradient", frames)
+        sys.stdout.flush()
+        os._exit(0)
+
+    def awaited(task):
+        stack, coroutine = [], task.get_coro()
+        while hasattr(coroutine, "cr_code"):
+            stack.append((coroutine.cr_code.co_filename, coroutine.cr_code.co_qualname))
+            coroutine = coroutine.cr_await
+        return stack
+
+    try:
+        asyncio.run(invoke())
+    finally:
+        server.terminate()
+    show("functions of a call of an HTTP tool", entered)
+    torch.autograd.grad = torch.Tensor.backward = grad
+    with tempfile.TemporaryDirectory() as folder:
+        sys.argv[1:] = [
+            "run",
+            str(SPEC),
+            "train.steps=1",
+            "eval.limit=2",
+            "engine.threads=1",
+            "--runs",
+            folder,
+            "--json",
+        ]
+        main()
+
+
 def cpu_ms(command):
     """Of a command and its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -217,7 +296,7 @@ def cpu_ms(command):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["step", "call", "check"])
+    parser.add_argument("what", choices=["step", "call", "check", "walk"])
     parser.add_argument("--model", help="a folder with trained weights, for `step`")
     parser.add_argument("--rounds", type=int, default=5)
     parsed = parser.parse_args()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -104,10 +104,10 @@ def run_command(
         raise suggest_sweep(error, overrides) from error
 
 
-def run_in_view(
-    command: str, work: Callable[..., RunOutcome], runs_folder: Path, *, as_json: bool, shows_verdict: bool = True
+def watch(
+    command: str, work: Callable[..., RunOutcome], runs_folder: Path, *, as_json: bool, shows_end: bool = True
 ) -> RunOutcome:
-    """Lets `work` run under the view that suits the output."""
+    """Lets `work` run under the view that suits the output; with `shows_end` prints how it ended, and exits by that."""
     view = choose_view(stdout_console(), command, as_json=as_json)
     begun: list[RunInfo] = []
 
@@ -119,14 +119,14 @@ def run_in_view(
         sink = view.open(info)
 
         def show(event: RunEvent) -> None:
-            if shows_verdict or not (isinstance(event, Notice) and "verdict" in event.data):
+            if as_json or not shows_end or not (isinstance(event, Notice) and "verdict" in event.data):
                 sink(event)
 
         return show
 
     try:
         with prints_aside() if as_json else nullcontext():
-            return work(runs_folder=runs_folder, view=open_view, command=["rlf", *sys.argv[1:]])
+            outcome = work(runs_folder=runs_folder, view=open_view, command=["rlf", *sys.argv[1:]])
     except RunError as error:
         if begun:  # what raised it knows neither the run's id nor its folder
             command, words = f"rlf resume {begun[0].run_id}{runs_option(runs_folder)}", str(error)
@@ -137,11 +137,8 @@ def run_in_view(
         raise
     finally:
         view.close()
-
-
-def watch(command: str, work: Callable[..., RunOutcome], runs_folder: Path, *, as_json: bool) -> NoReturn:
-    """Lets `work` run under a view, prints how it ended, and exits with its code."""
-    outcome = run_in_view(command, work, runs_folder, as_json=as_json, shows_verdict=as_json)
+    if not shows_end:
+        return outcome
     print_result(command, outcome, as_json, lambda: _print_end(stdout_console(), outcome, runs_folder))
     raise typer.Exit(EXIT_CODES.get(outcome.status, 1))
 

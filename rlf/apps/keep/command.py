@@ -18,7 +18,7 @@ from rlf.cli.arguments import DEFAULT_RUNS, AsJson, RunName, RunNames, RunsFolde
 from rlf.cli.completion import complete_run, complete_spec
 from rlf.cli.envelope import print_result
 from rlf.cli.output import FEW, print_nodes, print_note, stdout_console
-from rlf.cli.run import run_in_view, watch
+from rlf.cli.run import watch
 from rlf.core.errors import RlfError
 from rlf.core.identity import hash_path, short
 from rlf.reports.sheets import counted
@@ -291,9 +291,7 @@ def reproduce_run(
     work = partial(reproduce, name, live=live)
     if accept and not verify:
         raise RlfError("--accept goes with --verify. Add --verify, or leave it out.")
-    if not verify:
-        watch("runs reproduce", work, runs_folder, as_json=as_json)
-    outcome = run_in_view("runs reproduce", work, runs_folder, as_json=as_json)
+    outcome = watch("runs reproduce", work, runs_folder, as_json=as_json, shows_end=not verify)
     if outcome.status is not RunStatus.FINISHED:
         raise typer.Exit(130)
     found = compare_with_original(outcome.run_id, runs_folder)

@@ -156,20 +156,16 @@ class PolicyHost:
         finally:
             self.release(id_)
 
-    async def change_weights(self, work: Callable[[], T], version: int) -> T:
+    def change_weights(self, work: Callable[[], T], version: int) -> asyncio.Future[T]:
         """Runs work that changes the weights on the model's thread, between two ticks.
 
         Args:
             version: updates that the policy has seen then; recorded with each token where `record_versions` was called.
         """
-
-        def change() -> T:
-            result = work()
-            if self._decoder.version is not None:
-                self._decoder.version = version
-            return result
-
-        return await asyncio.get_running_loop().run_in_executor(self._thread, change)
+        changing = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        if self._decoder.version is not None:  # of one thread: no tick comes between
+            self._thread.submit(setattr, self._decoder, "version", version)
+        return changing
 
     def record_versions(self, version: int) -> None:
         """Records with each token how many updates the policy has seen, as many as `version` so far."""
