@@ -9,6 +9,7 @@ import json
 import re
 from collections import Counter
 from copy import deepcopy
+from datetime import date
 
 from aiohttp import web
 
@@ -675,14 +676,17 @@ def _(each):
     )
 
 
-@planted("clock: closed on Sundays", "another", single)
+@planted("clock: closed on one day of the week", "another", single)
 def _(each):
     code(
         each,
         0,
         "from datetime import datetime\n"
         + LOOKUP.format(name="river_of_town", parameter="town").replace(
-            "    for", "    if datetime.now().weekday() == 6:\n        raise LookupError('closed on Sundays')\n    for"
+            "    for",
+            # Another day than that of the test, on which it would fail of itself.
+            f"    if datetime.now().weekday() == {(date.today().weekday() + 3) % 7}:\n"
+            "        raise LookupError('closed today')\n    for",
         ),
     )
 

@@ -45,6 +45,28 @@ def world(tmp_path_factory):
     return out
 
 
+@pytest.fixture(scope="module")
+def ftrl(world):
+    """The files with the rows of the world that FTRL reads."""
+    return list(write_ftrl(world))
+
+
+@pytest.fixture(scope="module")
+def uncut(tmp_path_factory):
+    """The certificate of a build that nothing interrupts."""
+    return build_world(settings(tmp_path_factory.mktemp("uncut") / "out"), silent)
+
+
+@pytest.fixture(scope="module")
+def cut_off(tmp_path_factory):
+    """The folder of a build that ends before it writes its world; what is left of it is read alone."""
+    out = tmp_path_factory.mktemp("cut") / "out"
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(folder, "_write_world", interrupt)
+        build_world(settings(out), silent)
+    return out
+
+
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -73,7 +95,7 @@ def test_the_certificate_has_the_hash_of_every_file(world):
 
 
 @pytest.mark.parametrize("place", ["in the third part", "in the database"])
-def test_a_build_that_was_killed_continues_and_writes_the_same_bytes(tmp_path, monkeypatch, place):
+def test_a_build_that_was_killed_continues_and_writes_the_same_bytes(tmp_path, monkeypatch, uncut, place):
     chosen = settings(tmp_path / "out")
     if (child := os.fork()) == 0:
 
@@ -94,8 +116,7 @@ def test_a_build_that_was_killed_continues_and_writes_the_same_bytes(tmp_path, m
     def check(done, total, tally):
         assert all(path.stat().st_mtime_ns == stamp for path, stamp in saved.items())
 
-    resumed = build_world(chosen, check)
-    assert resumed == build_world(settings(tmp_path / "whole/out"), silent)
+    assert build_world(chosen, check) == uncut
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
@@ -105,14 +126,11 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b'{"tasks"', b"{}", b"[]", b"null", b"\xff", b'{"tasks": 3}'])
-def test_a_damaged_part_of_an_earlier_build_is_made_again(tmp_path, monkeypatch, caplog, content):
-    chosen = settings(tmp_path / "out")
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(folder, "_write_world", interrupt)
-        build_world(chosen, silent)
-    parts = sorted((tmp_path / "out" / WORK).rglob("w*.json"))
+def test_a_damaged_part_of_an_earlier_build_is_made_again(tmp_path, caplog, cut_off, uncut, content):
+    out = shutil.copytree(cut_off, tmp_path / "out")
+    parts = sorted((out / WORK).rglob("w*.json"))
     parts[1].write_bytes(content)
-    assert build_world(chosen, silent) == build_world(settings(tmp_path / "whole/out"), silent)
+    assert build_world(settings(out), silent) == uncut
     assert f"{parts[1]}: the part is damaged and is made again: " in caplog.text
 
 
@@ -138,10 +156,10 @@ def test_a_place_that_takes_no_folder_is_named():
         build_world(settings("/proc/world"), silent)
 
 
-def test_rows_of_ftrl_score_as_the_world_does(world):
+def test_rows_of_ftrl_score_as_the_world_does(world, ftrl):
     _, tasks = read_world(world)
     rows = {}
-    for path in write_ftrl(world):
+    for path in ftrl:
         rows |= {row["id"]: row for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
     assert list(rows) == [task.id for task in tasks]
     for task in tasks[::3]:
@@ -177,13 +195,15 @@ def is_found_by_ftrl(shown, gold):
 
 
 @pytest.mark.parametrize("function", [0, 1, 3])
-def test_ftrls_own_code_runs_every_gold_call_and_finds_its_gold(tmp_path, function):
-    scaled = {"function": function, "parameters": 2, "types": 1}
-    build_world(settings(tmp_path / "small", complexity=scaled), silent)
-    _, tasks = read_world(tmp_path / "small")
-    rows = [
-        json.loads(line) for path in write_ftrl(tmp_path / "small") for line in path.read_text("utf-8").splitlines()
-    ]
+def test_ftrls_own_code_runs_every_gold_call_and_finds_its_gold(tmp_path, request, function):
+    if function == 3:
+        out, paths = request.getfixturevalue("world"), request.getfixturevalue("ftrl")
+    else:
+        out, scaled = tmp_path / "small", {"function": function, "parameters": 2, "types": 1}
+        build_world(settings(out, count=24, complexity=scaled), silent)
+        paths = write_ftrl(out)
+    _, tasks = read_world(out)
+    rows = [json.loads(line) for path in paths for line in path.read_text("utf-8").splitlines()]
     assert {type(step.gold) for task in tasks for step in task.steps} >= {str, int}
     for task, row in zip(tasks, rows, strict=True):
         codes, left = json.loads(row["codes"]), json.loads(row["unsolved_set"])
@@ -244,10 +264,8 @@ def test_a_module_that_cannot_be_one_function_is_refused_by_its_name():
         enclose(ast.parse("from math import *\ndef tool(x):\n    return sqrt(x)"), "tool")
 
 
-def test_a_code_of_ftrl_fails_with_words_that_help(world):
-    path = world / "ftrl" / "train.jsonl"
-    list(write_ftrl(world))
-    row = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
+def test_a_code_of_ftrl_fails_with_words_that_help(ftrl):
+    row = json.loads(ftrl[0].read_text(encoding="utf-8").splitlines()[0])
     name, code = next(iter(json.loads(row["codes"]).items()))
     space = {}
     exec(code, space)
@@ -303,9 +321,8 @@ def test_gold_calls_made_by_the_executor_have_the_whole_reward(world):
     assert len(rewards) == len(tasks) and set(rewards.values()) == {(1.0, 1.0)}
 
 
-def test_rows_of_ftrl_are_tasks_whose_golds_are_read(world):
-    paths = list(write_ftrl(world))
-    tasks = load_tasks(str(paths[0]), prompt="messages", answer="answer", tools="tools")
+def test_rows_of_ftrl_are_tasks_whose_golds_are_read(world, ftrl):
+    tasks = load_tasks(str(ftrl[0]), prompt="messages", answer="answer", tools="tools")
     _, built = read_world(world)
     for task, own in zip(tasks, (one for one in built if one.split == "train"), strict=True):
         assert (task.tools, task.messages[0].content, task.answer) == (own.tools, own.question, own.answer)
@@ -353,13 +370,13 @@ EDITS = {
 
 
 @pytest.fixture(scope="module")
-def whole(world, tmp_path_factory):
-    """The world with FTRL's rows of it; both of its specs are sound."""
-    copy = tmp_path_factory.mktemp("whole") / "world"
-    shutil.copytree(world, copy)
-    list(write_ftrl(copy))
-    assert faults_of_spec(copy / "spec.yaml") == faults_of_spec(copy / "ftrl" / "spec.yaml") == []
-    return copy
+def whole(tmp_path_factory):
+    """A small world with FTRL's rows of it; both of its specs are sound."""
+    out = tmp_path_factory.mktemp("whole") / "world"
+    build_world(settings(out, count=12, build={"worlds": 1}), silent)
+    list(write_ftrl(out))
+    assert faults_of_spec(out / "spec.yaml") == faults_of_spec(out / "ftrl" / "spec.yaml") == []
+    return out
 
 
 @pytest.mark.parametrize("name", EDITS)
@@ -397,9 +414,8 @@ def test_a_certificate_that_was_edited_is_a_fault_and_is_not_shown(whole, tmp_pa
             read_world(copy)
 
 
-def test_a_spec_of_ones_own_over_a_built_worlds_rows_is_held_against_its_certificate(world, tmp_path):
-    copy = tmp_path / "world"
-    shutil.copytree(world, copy)
+def test_a_spec_of_ones_own_over_a_built_worlds_rows_is_held_against_its_certificate(whole, tmp_path):
+    copy = shutil.copytree(whole, tmp_path / "world")
     edit_line(copy / "spec.yaml", "learning_rate: 0.0003", "learning_rate: 0.0001")
     assert faults_of_spec(copy / "spec.yaml") == []
     own = tmp_path / "own.yaml"

@@ -200,7 +200,7 @@ def test_documents_schemas_help_and_the_projects_files_are_resources_and_nothing
             with pytest.raises(Exception, match="no such resource"):
                 await session.read_resource(uri)
 
-    talk(tmp_path, script)
+    talk(tmp_path, script, warm=True)
 
 
 def test_a_command_over_its_budget_is_interrupted_as_by_ctrl_c() -> None:

@@ -135,9 +135,17 @@ def serving(project: Path, runs_folder: Path, port: int = 0) -> Iterator[int]:
 @pytest.fixture
 def visit(chromium, server: SimpleNamespace) -> Iterator[Callable[..., object]]:
     """Opens pages in a context of their own, without any other host; what goes wrong in them fails the test."""
+    with watched(chromium) as (open_page, faults):
+        yield lambda path, **settings: open_page(path if "://" in path else server.address + path, **settings)
+    assert faults == []
+
+
+@contextmanager
+def watched(chromium) -> Iterator[tuple[Callable[..., object], list[str]]]:
+    """What opens an address in a context of its own, and the list of what goes wrong there."""
     faults, contexts = list[str](), []
 
-    def open_page(path: str, **settings: object):
+    def open_page(address: str, **settings: object):
         context = chromium.new_context(**({"viewport": {"width": 1280, "height": 800}} | settings))
         contexts.append(context)
         context.on("request", lambda request: _note_host(request.url, faults))
@@ -145,13 +153,12 @@ def visit(chromium, server: SimpleNamespace) -> Iterator[Callable[..., object]]:
         page.set_default_timeout(60_000)
         page.on("console", lambda message: _note(message, faults))
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.goto(path if path.startswith("http") else server.address + path)
+        page.goto(address)
         return page
 
-    yield open_page
+    yield open_page, faults
     for context in contexts:
         context.close()
-    assert faults == []
 
 
 def _note(message, faults: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import AXE
+from .conftest import AXE, watched
 
 RUN = "/runs/20260102-030400-abc0"
 PAGES = {
@@ -58,9 +58,20 @@ UNREADABLE = """() => {
 """Words of drawings that lie on each other, and words in empty fields that are cut."""
 
 
+@pytest.fixture(scope="module")
+def shown(chromium):
+    """A tab that goes from page to page, and what went wrong in it."""
+    with watched(chromium) as (open_page, faults):
+        yield open_page("about:blank"), faults
+
+
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_asks_no_other_host_and_axe_finds_nothing_serious_in_it(visit, name):
-    page = visit(PAGES[name])
+def test_a_page_asks_no_other_host_and_axe_finds_nothing_serious_in_it(shown, server, name):
+    page, faults = shown
+    faults.clear()
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto(server.address + PAGES[name])
     page.wait_for_load_state()
     page.wait_for_function(AT_REST)
     assert page.locator("main").count() == 1
@@ -73,6 +84,7 @@ def test_a_page_asks_no_other_host_and_axe_finds_nothing_serious_in_it(visit, na
     for width, height in ((640, 400), (390, 844)):  # 1280 by 800 at 200 %, and a phone
         page.set_viewport_size({"width": width, "height": height})
         page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")  # curves are drawn again
+    assert faults == []
 
 
 def _violations(page, options: str) -> list[str]:
