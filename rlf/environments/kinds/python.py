@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from rlf.core.callables import CallableName, blocking_calls, is_async, load_callable, source_hash
-from rlf.core.class_definitions import read_class, returned_keys
+from rlf.core.definitions import read_class, returned_keys
 from rlf.core.errors import describe_type
 from rlf.core.identity import hash_json, hash_path
 from rlf.core.kinds import wrong_value
