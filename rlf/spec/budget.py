@@ -13,7 +13,7 @@ from rlf.chat.settings import PACKAGE
 from rlf.core import Fault, RlfError
 from rlf.core.identity import remember, stamp_file
 from rlf.core.registry import are_own
-from rlf.data.opened import OpenedTasks, recall
+from rlf.data import OpenedTasks, recall
 from rlf.spec.load import LoadedSpec
 from rlf.spec.model_files import folder_on_disk
 from rlf.spec.models import RunSpec

@@ -15,7 +15,7 @@ from rlf.builtin.names import BUILTIN, builtin_path
 from rlf.core import Fault, RlfError, hash_bytes, hash_json, hash_path
 from rlf.core.files import DATA_SUFFIXES, TEMPLATE_SUFFIXES, is_folder_name, shown_path
 from rlf.core.identity import MIN_BYTES, remember, stamp_file
-from rlf.data.opened import mixture_files
+from rlf.data import mixture_files
 from rlf.environments.kind import ENV_KINDS, EnvSpec
 from rlf.rewards.term import Term
 from rlf.spec.agent import split_command

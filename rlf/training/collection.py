@@ -22,6 +22,10 @@ from rlf.rollout.collect import collect
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import Late, RolloutSpec, TaskSampler, TrainSpec
 from rlf.training.counting import (
+    Drawn,
+    Passes,
+    Sampler,
+    State,
     branch_rollouts,
     counts,
     draw_prefix,
@@ -34,7 +38,6 @@ from rlf.training.counting import (
 )
 from rlf.training.harness import Demonstrations, Harness
 from rlf.training.outages import Outages
-from rlf.training.samplers import Drawn, Passes, Sampler, State
 from rlf.types.events import EventSink, Interrupted
 from rlf.types.policy import Policy, Sampling
 from rlf.types.score import Scored

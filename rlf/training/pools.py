@@ -12,8 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from rlf.core.identity import derive_seed
-from rlf.training.counting import counts, order_of_pass
-from rlf.training.samplers import Drawn, State
+from rlf.training.counting import Drawn, State, counts, order_of_pass
 from rlf.types.score import Scored
 from rlf.types.task import Task
 

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from rlf.core import SpecError
-from rlf.data import load_tasks
-from rlf.data.opened import mixture_files
+from rlf.data import load_tasks, mixture_files
 from rlf.data.source import _deal
 
 

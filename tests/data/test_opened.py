@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import rlf.data.opened
+import rlf.data
 from rlf.core import SpecError
 from rlf.core.identity import remember, stamp_file
 from rlf.data import load_tasks, open_tasks, recall
@@ -20,7 +20,7 @@ NUM = 40
 @pytest.fixture(autouse=True)
 def notes(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(rlf.data.opened, "MIN_BYTES", 1)
+    monkeypatch.setattr(rlf.data, "MIN_BYTES", 1)
     monkeypatch.setattr(rlf.core.identity, "_SETTLED_S", 0.0)
 
 
