@@ -78,6 +78,19 @@ def test_a_database_of_another_program_is_refused(tmp_path):
         open_store(path)
 
 
+def test_a_file_that_became_another_programs_since_it_was_closed_is_refused_and_left_as_it_is(path, tmp_path):
+    connection = sqlite3.connect(tmp_path / "other.db")
+    connection.execute("create table miles (distance real)")
+    connection.close()
+    theirs = (tmp_path / "other.db").read_bytes()
+    with open_store(path), open_store(path):
+        pass  # counted twice, and no more when both are closed
+    path.write_bytes(theirs)
+    with pytest.raises(RlfError, match="belongs to another program: it holds miles"):
+        open_store(path)
+    assert path.read_bytes() == theirs, "not even how it is journalled is changed"
+
+
 def test_a_newer_schema_is_refused(path):
     with open_store(path) as store, store.write() as connection:
         connection.execute(text("update rlf_version set version_num = '9999'"))

@@ -128,11 +128,12 @@ def test_micro_batches_do_not_change_the_update(tmp_path, level):
         correction = OffPolicyCorrection(mode="mask", level=level, threshold=(0.0, 0.015))
         keys = {"loss": PolicyLossConfig(correction=correction)}
     results = []
+    batch = make_batch([scored(i, i // 4, float(i % 3 == 0), action=1 + i, observation=1 + i % 5) for i in range(8)])
     for tokens in (10_000, 40):
         folder = save_random_model(tmp_path / str(tokens))
         model = load_model(str(folder), dtype=torch.float32, device=torch.device("cpu"))
         updater = new_updater(model, micro_batch_tokens=tokens, **keys)
-        metrics = updater.update(batch_of(), 1).metrics
+        metrics = updater.update(batch, 1).metrics
         results.append((mean_gradients(updater), metrics))
     assert torch.allclose(results[0][0], results[1][0], atol=1e-7, rtol=1e-5)
     assert results[0][1] == pytest.approx(results[1][1], rel=1e-3, abs=1e-5)
