@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -178,9 +179,20 @@ def test_the_class_of_an_error_is_one_of_a_few_and_a_turn_without_room_ended_by_
     assert {values["gen_ai.conversation.id"] for values in chats} == {"length", "infra_failure"}
 
 
-def test_a_run_continues_where_the_collector_refuses(tmp_path):
-    with receiving(status=400) as (url, _):
+@pytest.mark.parametrize("status", [400, 307])
+def test_a_run_continues_where_the_collector_refuses_or_sends_spans_elsewhere(tmp_path, status):
+    with receiving(status=status) as (url, _):
         reports = {"report_to": [{"kind": "otel", "endpoint": url}], "train.steps": 1}
         run = rlf.run(SPECS / "search.yaml", SMALL | reports, runs_folder=tmp_path / "runs")
     warnings = [event.text for event in run.events() if "otel gets no more events of this run" in event.text]
     assert run.status == "finished" and len(warnings) == 1 and "takes no spans" in warnings[0]
+
+
+def test_a_run_lasts_as_long_as_it_did_where_the_wall_clock_is_set_back_meanwhile(tmp_path, monkeypatch):
+    now_ns = time.time_ns
+    with receiving() as (url, spans):
+        writer = TRACKERS.get("otel")(endpoint=url).open(TrackedRun("id", "n", tmp_path, 1, {}))
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns() - 3_600_000_000_000)
+        writer(RunFinished(RunStatus.FINISHED, 2))
+        writer.close()
+    assert 0 <= spans[0].end_time_unix_nano - spans[0].start_time_unix_nano < 600_000_000_000

@@ -12,14 +12,7 @@ from typing import TypeVar
 
 from rlf.apps.serve import ServeSettings
 from rlf.apps.serve.agent import ServedAgent
-from rlf.apps.serve.dialogue import (
-    CheckedMessage,
-    Dialogue,
-    SampledTurn,
-    TurnOpening,
-    check_messages,
-    choose_opening,
-)
+from rlf.apps.serve.dialogue import CheckedMessage, Dialogue, SampledTurn, TurnOpening, check_messages, choose_opening
 from rlf.apps.serve.generation import AnswerRequest, Delta, HostGate
 from rlf.apps.serve.grammar import CallsForm, SchemaForm
 from rlf.apps.serve.requests import ChatRequest, CompletionRequest, NamedTool, Refusal, SampledRequest, Tools

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Mapping
 from itertools import zip_longest
@@ -29,6 +30,22 @@ Key = tuple[str | int, ...]
 """What a span's id is made from."""
 _MAX_SPANS = 512
 """Of one request."""
+
+
+def _open_session() -> Any:
+    """A session in which a redirect is an error.
+
+    Of the exporters, 1.45 takes one for success, and earlier ones follow it with the headers that hold a key.
+    """
+    import requests
+
+    def refuse_redirect(answer: Any, *_: Any, **__: Any) -> None:
+        if 300 <= answer.status_code < 400:
+            raise ConnectionError(f"{answer.url}: HTTP {answer.status_code}: a redirect that is not followed")
+
+    session = requests.Session()
+    session.hooks["response"].append(refuse_redirect)
+    return session
 
 
 class OtelTracker(Tracker):
@@ -60,12 +77,14 @@ class _Writer:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
 
-        self._exporter: Any = OTLPSpanExporter(endpoint=tracker.endpoint)
+        gives_session = any("CREDENTIAL_PROVIDER" in name for name in os.environ)  # it opens a session of its own
+        session = None if gives_session else _open_session()
+        self._exporter: Any = OTLPSpanExporter(endpoint=tracker.endpoint, session=session)
         self._resource = Resource.create({"service.name": tracker.service})
         self._content, self._endpoint, self._run = tracker.content, tracker.endpoint, run
         self._model = str(dict(run.spec.get("model", {})).get("path", ""))
         self._description_by_tool = {tool["name"]: tool.get("description") for tool in run.spec.get("tools", ())}
-        self._started_ns = time.time_ns()
+        self._started_ns, self._started_s = time.time_ns(), time.monotonic()
         self._spans: list[Any] = []
 
     def __call__(self, event: RunEvent) -> None:
@@ -74,7 +93,7 @@ class _Writer:
         elif isinstance(event, RunFinished):
             values = {"rlf.run.id": self._run.run_id, "rlf.run.status": event.status.value, "rlf.step": event.step}
             error = event.status.value if event.status is RunStatus.FAILED else None
-            lasted_s = (time.time_ns() - self._started_ns) / 1e9
+            lasted_s = time.monotonic() - self._started_s  # the wall clock may be set meanwhile
             self._add(f"run {self._run.name}", (), None, self._started_ns, lasted_s, values, error, event.error)
         self._send()
 
