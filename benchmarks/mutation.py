@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[1]
 AREAS = {
     "algo": (["algo/**/*.py"], ["algo"]),
     "training": (
-        [f"training/{name}.py" for name in ("batch", "collection", "counting", "draw", "samplers")],
+        [f"training/{name}.py" for name in ("batch", "collection", "counting", "draw")],
         [
             "training",
             *(f"engines/local/test_{name}.py" for name in ("update", "stretches")),
@@ -72,7 +72,7 @@ AREAS = {
         ],
     ),
     "compile": (
-        [f"plan/{name}.py" for name in ("compiler", "checks", "plan")]
+        [f"plan/{name}.py" for name in ("compiler", "checks")]
         + [f"spec/{name}.py" for name in ("layers", "overrides", "validate")],
         [f"plan/test_{name}.py" for name in ("plan", "values", "chat_checks")]
         + [f"spec/test_{name}.py" for name in ("golden_faults", "layers", "overrides", "checks")],

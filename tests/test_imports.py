@@ -165,6 +165,14 @@ def test_folders_for_temporary_files_are_made_where_those_of_killed_processes_ar
     assert {name for name, match in found.items() if match} == set(_FOLDERS)
 
 
+def test_the_areas_of_mutation_name_files_and_tests_that_are_there() -> None:
+    body = ast.parse((_ROOT / "benchmarks/mutation.py").read_text()).body
+    areas = next(each for each in body if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "AREAS")
+    for files, tests in eval(ast.unparse(areas.value)).values():  # without mutmut, which it imports
+        assert [name for name in files if not list((_ROOT / "rlf").glob(name))] == []
+        assert [name for name in tests if not (_ROOT / "tests" / name).exists()] == []
+
+
 def test_no_files_import_each_other_in_a_circle() -> None:
     graph = {name: {other for other in others if (name, other) not in _PAIRS} for name, others in _graph().items()}
     try:
