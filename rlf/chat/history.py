@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from rlf.chat.examples import tools_of_template
 from rlf.chat.format import ChatFormat
 from rlf.core import CheckError
+from rlf.core.text import count_shared
 from rlf.types import Message, ToolCall, ToolDescription
 
 DROPS_THINKING = "the template drops or rewrites the thinking of earlier turns; the trajectory keeps it as sampled"
@@ -129,7 +130,7 @@ class PlayedHistory(NamedTuple):
 
 
 def _nearest_rendering(renderings: Sequence[str], seen: str) -> str:
-    return max(renderings, key=lambda text: _count_shared(text, seen))
+    return max(renderings, key=lambda text: count_shared(text, seen))
 
 
 def _holds_turns(chat: ChatFormat, rendered: str, observations: Sequence[str], answer: str) -> bool:
@@ -159,19 +160,13 @@ def _is_whole(rendered: str, seen: str) -> bool:
 
 
 def _show_difference(rendered: str, seen: str) -> str:
-    at = _count_shared(rendered, seen)
+    at = count_shared(rendered, seen)
     start = max(0, at - _WIDTH // 3)
     return (
         f"chat: the model's chat template renders {rendered[start : at + _WIDTH]!r} where the trajectory has "
         f"{seen[start : at + _WIDTH]!r}; expected the same text. Use a template that keeps turns as they were, or "
         "another `chat.format`."
     )
-
-
-def _count_shared(one: str, other: str) -> int:
-    """How many characters two texts begin with in common."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def _without_thinking(chat: ChatFormat, text: str) -> str:

@@ -68,6 +68,12 @@ def show_value(value: object, limit: int = 80) -> str:
     return repr(shorten(value, limit)) if isinstance(value, str) else shorten(repr(value), limit)
 
 
+def count_shared(one: Sequence[object], other: Sequence[object]) -> int:
+    """How many of their first characters, or tokens, are alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
 def size_bytes(text: str) -> int:
     """Length in UTF-8 of a valid text."""
     return len(text) if text.isascii() else len(text.encode())

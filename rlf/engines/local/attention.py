@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from rlf.core.text import count_shared
 from rlf.engines.local.cache import KVCache, PrefixTree, attend, round_up
 from rlf.training.draw import TurnState, uniforms
 from rlf.types.policy import Finish, Sample, SampleRequest, Watch
@@ -301,12 +302,6 @@ class AttentionRow:
         assert self.noise is not None, f"{self.id} has no noise"
         number: float = self.noise.item(self.turn.num_sampled + len(self.tokens))
         return number
-
-
-def count_shared(tokens: Sequence[int], others: Sequence[int]) -> int:
-    """How many of their first tokens are alike."""
-    pairs = enumerate(zip(tokens, others, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(tokens), len(others)))
 
 
 class Slots:

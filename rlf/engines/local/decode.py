@@ -13,7 +13,8 @@ import torch
 from torch.nn.functional import pad
 
 from rlf.core.errors import RlfError
-from rlf.engines.local.attention import AttentionRow, Slots, count_shared, ragged_layout, run_shape, using
+from rlf.core.text import count_shared
+from rlf.engines.local.attention import AttentionRow, Slots, ragged_layout, run_shape, using
 from rlf.engines.local.cache import BLOCK, round_up
 from rlf.engines.local.model import PolicyModel
 from rlf.training.draw import draw_tokens, likeliest
