@@ -76,7 +76,7 @@ def test_a_planted_fault_is_found_and_named(tmp_path, monkeypatch, source, name,
         alone = {point: check for point, check in worlds.TRIALS.items() if point in least}
         monkeypatch.setattr(worlds, "TRIALS", alone)
     # The slow one is cut off at the proof's own limit, whatever that is.
-    failed = prove(tmp_path, name, source, limit_s=20 if name == "Sluggish" else 120)
+    failed = prove(tmp_path, name, source, limit_s=6 if name == "Sluggish" else 120)
     assert tried & failed.keys(), failed
 
 
