@@ -196,7 +196,7 @@ def test_a_term_that_changes_its_mind_fails(rlf: Rlf, tmp_path: Path) -> None:
 )
 def test_a_judge_of_whom_no_verdict_comes_is_untested(rlf: Rlf, tmp_path: Path, said: object, why: str | None) -> None:
     with judging(said) as judge:
-        spec = {"kind": "judge", "name": "good", "endpoints": [judge.endpoint()]}
+        spec = {"kind": "judge", "name": "good", "endpoints": [judge.endpoint()], "timeout_s": 1.5, "cache": None}
         (tmp_path / "judge.yaml").write_text(json.dumps(spec))
         result = rlf("rewards", "test", tmp_path / "judge.yaml", "--json")
     trials = {trial["what"]: trial for trial in json.loads(result.stdout)["data"]}
@@ -205,6 +205,7 @@ def test_a_judge_of_whom_no_verdict_comes_is_untested(rlf: Rlf, tmp_path: Path, 
     else:
         assert result.exit_code == 3 and trials.keys() == {"gold"}
         assert "of 2 trajectories none had an answer" in trials["gold"]["reason"] and why in trials["gold"]["reason"]
+        assert len(judge.asked) == 2 or isinstance(said, dict)  # each once; of what is too much, more often
 
 
 def test_every_fault_of_every_file_is_reported_at_once(rlf: Rlf, tmp_path: Path) -> None:

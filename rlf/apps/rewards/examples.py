@@ -72,10 +72,8 @@ async def _try_term(
 ) -> list[Trial]:
     known = {column for each in (*term.tests, *filter(None, [row])) for column in each.columns}
     if missing := [column for column in term.columns if column not in known]:
-        why = (
-            f"untested: it reads {', '.join(map(repr, missing))} of the task's row. Name the spec, whose rows have it,"
-        )
-        return [Trial(term.name, "gold", "", None, f"{why} or add a test with `columns`.", (), is_missing=True)]
+        why = f"it reads {', '.join(map(repr, missing))} of the task's row. Name the spec, whose rows have it,"
+        return [_untested(term, f"{why} or add a test with `columns`.")]
     alone = {"when": None, "scale": 1.0, "clip": None, "weight": 1.0, "required": False, "hidden": False, "every": 1}
     tried = term.model_copy(update=alone)
     wanted = list(_list_wanted(term, row))
@@ -83,13 +81,13 @@ async def _try_term(
     reward = RewardFunction([tried, *_read_by(tried, terms)], context)
     try:
         async with reward as function:
-            once, again = [await function.score_all(trajectories, step=1) for _ in range(2)]
+            once = await function.score_all(trajectories, step=1)
+            asked = [one.scores[0] for each, one in zip(wanted, once, strict=True) if each.what not in _UNASKED]
+            if all(score.state is ScoreState.UNANSWERED for score in asked):  # who waited a minute does not wait again
+                return [_untested(term, f"of {len(asked)} trajectories none had an answer: {asked[0].reason}")]
+            again = await function.score_all(trajectories, step=1)
     except RlfError as error:  # a judge or a service that is not there leaves the other terms to be tried
-        return [Trial(term.name, "gold", "", None, f"untested: {error}", (), is_missing=True)]
-    asked = [one.scores[0] for each, one in zip(wanted, once, strict=True) if each.what not in _UNASKED]
-    if all(score.state is ScoreState.UNANSWERED for score in asked):
-        why = f"untested: of {len(asked)} trajectories none had an answer: {asked[0].reason}"
-        return [Trial(term.name, "gold", "", None, why, (), is_missing=True)]
+        return [_untested(term, str(error))]
     tried_on = zip(wanted, once, again, strict=True)
     trials = [(each, _make_trial(tried, each, one, other)) for each, one, other in tried_on]
     kept = [trial for each, trial in trials if not (each.is_guess and trial.shortfalls)]
@@ -109,12 +107,13 @@ def _is_gold(term: Term, trial: Trial) -> bool:
 
 def _no_gold(term: Term) -> Trial:
     full = _full_value(term)
-    known = f"untested: no test reaches {full:g}, the best value. Add one under `tests:`."
-    open_ = (
-        "untested: the term has no best value, since its range is open. Declare e.g. `range: [0, 1]` and add a test."
-    )
-    why = known if math.isfinite(full) else open_
-    return Trial(term.name, "gold", "", None, why, (), is_missing=True)
+    known = f"no test reaches {full:g}, the best value. Add one under `tests:`."
+    open_ = "the term has no best value, since its range is open. Declare e.g. `range: [0, 1]` and add a test."
+    return _untested(term, known if math.isfinite(full) else open_)
+
+
+def _untested(term: Term, why: str) -> Trial:
+    return Trial(term.name, "gold", "", None, f"untested: {why}", (), is_missing=True)
 
 
 @dataclass(frozen=True, slots=True)
