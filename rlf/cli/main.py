@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -49,9 +50,7 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command; a name that is none loads them all, since the message names those that are near."""
-        for name in (cmd_name,) if cmd_name in COMMANDS else COMMANDS:
-            if name not in self.commands:
-                self.commands[name] = _load_command(name)
+        self.commands.update({name: _load_command(name) for name in ({cmd_name}.intersection(COMMANDS) or COMMANDS)})
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -92,6 +91,7 @@ class _Group(TyperGroup):
             formatter.write_dl([(name, " ".join((one.help or "").split("\n\n")[0].split())) for name, one in commands])
 
 
+@cache
 def _load_command(name: str) -> Any:
     if name not in GROUPS:
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
