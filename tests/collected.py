@@ -32,6 +32,10 @@ def _import_all() -> None:
                 del sys.modules[name]
             gc.collect()
     config._ensure_unconfigure()
+    from hypothesis.internal.conjecture.providers import _get_local_constants  # pytest rewrites it: not before pytest
+
+    with warnings.catch_warnings(action="ignore"):  # of its being early
+        _get_local_constants()  # which each worker would read from all of these files for itself
 
 
 def _num_open() -> int:

@@ -31,7 +31,7 @@ from .conftest import build_format
 from .mutants import OPERATORS, Sample
 
 TURNS = 4
-COMPLETIONS = 300
+COMPLETIONS = 200
 NAMES_NO_TOOL = {"code_fence", "search_r1"}
 """Formats with one tool and one text, whose calls can be wrong in no other way than unreadable."""
 QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
@@ -101,7 +101,7 @@ def test_hundreds_of_completions_are_in_the_batch_bit_by_bit(name):
     policy = AnyTokens(chat)
     trajectories = []
     while (num := sum(len(trajectory.turns) for trajectory in trajectories)) < COMPLETIONS:
-        part = played(chat, policy, 100)
+        part = played(chat, policy, 50)
         batch = make_batch([Scored(trajectory, (), 0.0, None) for trajectory in part])
         for row, trajectory in enumerate(part):
             sampled = [token for tokens in policy.sampled[trajectory.id] for token in tokens]

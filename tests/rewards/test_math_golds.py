@@ -19,7 +19,7 @@ from .scoring import score_with
 LINES = (Path(__file__).parent / "math_golds.jsonl").read_text(encoding="utf-8").splitlines()
 CASES: list[dict[str, Any]] = [json.loads(line) for line in LINES]
 WAYS = {1: "right", 0: "wrong"}
-TERM = Term.model_validate({"kind": "rule", "name": "right", "rule": "math"})
+TERM = Term.model_validate({"kind": "rule", "name": "right", "rule": "math", "workers": 1})
 
 
 def values(pairs: list[tuple[str, str]]) -> list[float | None]:

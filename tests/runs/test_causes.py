@@ -108,9 +108,9 @@ SPEC: dict[str, Any] = {
     "tools": [str(ROOT / "tool_specs" / f"{name}.yaml") for name in ("search", "calculator")],
     "rewards": [{"kind": "rule", "name": "exact_match", "rule": "exact_match"}],
     "rollout": {"num_generations": 4, "max_turns": 4, "max_total_tokens": 320},
-    "train": {"algorithm": "grpo", "learning_rate": 3e-4, "steps": 3, "prompts_per_step": 8},
-    "eval": {"every": 3, "limit": 24, "greedy": False},
-    "checkpoint": {"every": 3},
+    "train": {"algorithm": "grpo", "learning_rate": 3e-4, "steps": 2, "prompts_per_step": 8},
+    "eval": {"every": 2, "limit": 12, "greedy": False},
+    "checkpoint": {"every": 2},
     "engine": {"kind": "local"},
 }
 
@@ -144,7 +144,7 @@ PLANTED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 def started(folder: Path, *overrides: str, **keys: Any) -> tuple[Watch, str]:
-    """The events of a run of three steps, and its verdict or why it ended."""
+    """The events of a run of two steps, and its verdict or why it ended."""
     (folder / "own.py").write_text(CODE)
     spec = {name: part | keys.pop(name, {}) if isinstance(part, dict) else part for name, part in SPEC.items()}
     (folder / "spec.yaml").write_text(json.dumps(spec | keys))
