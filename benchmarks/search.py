@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rlf.apps.offer.corpus import open_corpus
+from rlf.apps.offer.search import open_corpus
 from rlf.core.process import usable_cores
 
 WORDS = [f"{a}{b}{c}" for a, b, c in itertools.product(("ba", "do", "ki", "lu", "mer", "ta", "vo", "sun"), repeat=3)]

@@ -40,7 +40,7 @@ COMMON = (
     *("fastapi.openapi.models", "mcp.server.mcpserver", "peft", "scipy.stats"),
 )
 """What a run and much of what tests use import."""
-MCP = ("rlf.cli.main", "rlf.apps.offer.mcp", "mcp.server.mcpserver")
+MCP = ("rlf.cli.main", "rlf.apps.offer.tools", "mcp.server.mcpserver")
 """What servers on the SDK import, ours among them."""
 _MAX_BYTES = 1 << 17
 _FREE = 400

@@ -179,7 +179,7 @@ _OF_APPS = {
     ("rlf.tools.kinds", "http"): "rlf.apps.http.tool:HttpTool",
     ("rlf.tools.kinds", "mcp"): "rlf.apps.servers.tool:McpTool",
     ("rlf.tools.kinds", "model"): "rlf.apps.models.tool:ModelTool",
-    ("rlf.tools.kinds", "source"): "rlf.apps.build.source:SourceTool",
+    ("rlf.tools.kinds", "source"): "rlf.apps.build.plays:SourceTool",
     ("rlf.tools.kinds", "sql"): "rlf.apps.sql.tool:SqlTool",
 }
 """Kinds that apps bring, by package and name: there as long as the app's folder is."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlf.apps.init.tables import read_table
+from rlf.apps.init.projects import read_table
 from rlf.core import RlfError
 
 NAMES = [f"person{number}" for number in range(8)]

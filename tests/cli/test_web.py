@@ -4,7 +4,7 @@ import pytest
 
 from rlf.apps.web.settings import WebSettings
 
-SERVE = "rlf.apps.web.serve.serve_page"
+SERVE = "rlf.apps.web.app.serve_page"
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlf.apps.judges.paths import Path, paths_of, unknown_part
+from rlf.apps.judges.prompts import Path, paths_of, unknown_part
 
 
 @pytest.mark.parametrize(

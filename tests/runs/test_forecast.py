@@ -16,18 +16,16 @@ from typer.testing import CliRunner
 from rlf.apps.evaluate import forecast as module
 from rlf.apps.evaluate.forecast import expect, forecast
 from rlf.apps.evaluate.forecast_views import show_forecast
-from rlf.apps.evaluate.learning import (
+from rlf.apps.evaluate.outlook import (
     Curve,
     Obstacle,
     expect_differing,
-    expect_learning,
-    find_obstacle,
-    find_questions,
-)
-from rlf.apps.evaluate.outlook import (
     expect_gpus,
+    expect_learning,
     expect_steps,
     find_needed,
+    find_obstacle,
+    find_questions,
     find_step,
     gpu_words,
     parse_gpus,

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rlf.apps.offer.corpus import MAX_SCORED, open_corpus
+from rlf.apps.offer.search import MAX_SCORED, open_corpus
 from rlf.core.servers import stopping
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.mcp.listing import listing_of
@@ -211,7 +211,7 @@ def test_scores_are_bm25(tmp_path: Path) -> None:
 
 def test_a_query_leaves_out_words_that_too_many_passages_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_SCORED > 2
-    monkeypatch.setattr("rlf.apps.offer.corpus.MAX_SCORED", 2)
+    monkeypatch.setattr("rlf.apps.offer.search.MAX_SCORED", 2)
     corpus = tmp_path / "wiki.jsonl"
     corpus.write_text("".join(json.dumps(passage) + "\n" for passage in PASSAGES))
     opened = open_corpus(corpus)

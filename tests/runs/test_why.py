@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 
 from rlf.apps.evaluate import branches
 from rlf.apps.evaluate.branches import Branches, BranchPoint
-from rlf.apps.evaluate.orders import find_orders, order_words
 from rlf.apps.evaluate.turn import explain_turn, find_turn_changes, rewrite
-from rlf.apps.evaluate.why import explain_turns, find_worths
+from rlf.apps.evaluate.why import explain_turns, find_orders, find_worths, order_words
 from rlf.chat.repair import stand_in
 from rlf.cli.main import app
 from rlf.core import RlfError

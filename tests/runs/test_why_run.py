@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.apps.evaluate.breaks import SUCCESS, Point, fall_of, find_breaks, points_of, read_breaks
-from rlf.apps.evaluate.influence import Influence, find_influences
+from rlf.apps.evaluate.explain_run import Influence, find_influences
 from rlf.apps.evaluate.suspects import Recorded, find_suspects
 from rlf.cli.main import app
 from rlf.lineage.records import StoredTrajectory, TrainingStep, TrajectorySummary

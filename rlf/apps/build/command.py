@@ -77,7 +77,7 @@ def _print_line(line: str, done: int, total: int) -> None:
 
 def prove_built_world(folder: Path, as_json: bool) -> None:
     """Proves each task of a built world again, as its files are; exit code 3 where one does not hold."""
-    from rlf.apps.build.prove import prove_folder
+    from rlf.apps.build.build import prove_folder
 
     proof = prove_folder(folder, lambda done, total: _print_line(f"task {done} of {total}", done, total))
     num_faulty = len({fault.id for fault in proof.faults})

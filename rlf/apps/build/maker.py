@@ -15,10 +15,9 @@ from rlf.apps.build import client as answers
 from rlf.apps.build.calls import GoldCall, KnownTool, fill_schema, gold_calls, list_leaves
 from rlf.apps.build.client import SPENT, Client, Deployed, Document, Draft
 from rlf.apps.build.kind import BuildPart, BuildShape, shares_of
-from rlf.apps.build.plays import SandboxPlays, source_of
+from rlf.apps.build.plays import SandboxPlays, call_text, returned_value, run_call, source_of
 from rlf.apps.build.probe import check_arguments, check_code, check_distractor, check_tool, check_ways
 from rlf.apps.build.review import review_task
-from rlf.apps.build.source import call_text, returned_value, run_call
 from rlf.apps.build.task import (
     REFERENCE,
     BuildTask,

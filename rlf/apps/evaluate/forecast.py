@@ -16,18 +16,24 @@ from pathlib import Path
 from statistics import fmean, variance
 from typing import NamedTuple
 
-from rlf.apps.evaluate.learning import (
+from rlf.apps.evaluate.outlook import (
+    CUT,
     Curve,
+    CutLimit,
+    GpuOutlook,
     Hindrance,
     Obstacle,
+    StepsOutlook,
     expect_cost,
     expect_curve,
     expect_differing,
+    expect_gpus,
     expect_learning,
+    expect_steps,
     find_obstacle,
     find_questions,
+    read_budgets,
 )
-from rlf.apps.evaluate.outlook import CUT, CutLimit, GpuOutlook, StepsOutlook, expect_gpus, expect_steps, read_budgets
 from rlf.apps.evaluate.play import EvaluationProgress
 from rlf.apps.evaluate.prepare import EvaluationOptions
 from rlf.apps.evaluate.run import Show, Shown, try_targets

@@ -56,7 +56,7 @@ def init(
     from rlf.apps.init.projects import new_project, templates
 
     if list_them:
-        from rlf.apps.init.recipes import RECIPES
+        from rlf.apps.init.projects import RECIPES
 
         start = "rlf init NAME --template"
         rows = ((each.name, each.have, each.teaches, each.measured, f"{start} {each.template}") for each in RECIPES)

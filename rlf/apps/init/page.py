@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlf.apps.init.projects import Project, new_project, projects_beside, templates
-from rlf.apps.init.recipes import RECIPES, Recipe
+from rlf.apps.init.projects import RECIPES, Project, Recipe, new_project, projects_beside, templates
 
 
 @dataclass(frozen=True, slots=True)

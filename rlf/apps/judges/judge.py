@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from rlf.apps.judges.paths import ELEMENT, paths_of, unknown_part
-from rlf.apps.judges.prompts import DEFAULT_PROMPTS, SHAPES, FencedTemplate
+from rlf.apps.judges.prompts import DEFAULT_PROMPTS, ELEMENT, SHAPES, FencedTemplate, paths_of, unknown_part
 from rlf.apps.judges.settings import (
     Against,
     Cache,

@@ -31,8 +31,7 @@ from mcp_types import (
 )
 
 from rlf import __version__
-from rlf.apps.mcp.offers import OFFERS, Offer
-from rlf.apps.mcp.resources import list_readable, read_resource_text
+from rlf.apps.mcp.offers import OFFERS, Offer, list_readable, read_resource_text
 from rlf.core.errors import CheckError, RlfError
 from rlf.core.plain_json import VERSION
 from rlf.core.servers import served_stdio

@@ -43,7 +43,7 @@ async def serve_openenv(spec: RunSpec, host: str, port: int, tell: Callable[[str
 
 async def serve_mcp_stdio(spec: RunSpec) -> None:
     """Serves MCP on stdin and stdout until stdin ends."""
-    from rlf.apps.offer.mcp import world_server
+    from rlf.apps.offer.tools import world_server
 
     async with served_stdio() as streams, _open_bench(spec) as bench:
         server = world_server(bench, score_ranges(spec), spec.name)
@@ -52,8 +52,7 @@ async def serve_mcp_stdio(spec: RunSpec) -> None:
 
 async def serve_mcp_http(spec: RunSpec, host: str, port: int, tell: Callable[[str], None]) -> None:
     """Serves MCP's streamable HTTP at `/mcp` until SIGINT or SIGTERM. Raises RunError."""
-    from rlf.apps.offer.mcp import world_server
-    from rlf.apps.offer.tools import serve_mcp_app
+    from rlf.apps.offer.tools import serve_mcp_app, world_server
 
     async with _open_bench(spec) as bench:
         await serve_mcp_app(world_server(bench, score_ranges(spec), spec.name), host, port, tell)

@@ -42,7 +42,7 @@ class SchemaFiles:
 
 
 _OUTPUTS: dict[str, str] = {
-    "init": "apps.init.projects.Project | list[apps.init.recipes.Recipe]",
+    "init": "apps.init.projects.Project | list[apps.init.projects.Recipe]",
     "check": "python.specs.Check",
     "plan": "runs.planning.PlanReport | runs.planning.PlanDifference",
     "run": "runs.sink.RunOutcome | reports.sweep.SweepReport",
@@ -72,7 +72,7 @@ _OUTPUTS: dict[str, str] = {
     "agent certify": "apps.serve.agents.certify.AgentCertificate",
     "env build": "apps.build.build.BuildEstimate | apps.build.build.Built",
     "env list": "list[apps.worlds.worlds.WorldKind]",
-    "env prove": "apps.build.prove.FolderProof | apps.worlds.trial.Page",
+    "env prove": "apps.build.build.FolderProof | apps.worlds.trial.Page",
     "env show": "apps.build.build.ShownWorld | apps.worlds.worlds.DescribedWorld",
     "env attack": "apps.worlds.trial.Page",
     "env play": "environments.playing.Played",

@@ -134,7 +134,7 @@ class SqlRuntime(ToolRuntime):
 
     async def open_postgres(self) -> None:
         """Starts the reader of a database."""
-        from rlf.apps.sql.postgres import PostgresReader
+        from rlf.apps.sql.databases import PostgresReader
 
         reader = await self.held.enter_async_context(PostgresReader(self._tool.url, self._tool.sandbox.limits))
         self.isolation, self._run = reader.level.value, reader.sql

@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlf.apps.sweep.axes import check_members
-from rlf.apps.sweep.members import INTERRUPTED, find_gpus, refuse_too_many, run_members
+from rlf.apps.sweep.axes import INTERRUPTED, check_members, find_gpus, refuse_too_many, run_members
 from rlf.core import process as stops
 from rlf.core.errors import RlfError
 from rlf.core.identity import hash_json, new_run_id

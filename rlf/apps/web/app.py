@@ -1,13 +1,17 @@
-"""The application: the areas' routes behind the guard, and how errors are answered."""
+"""The application on its port: the areas' routes behind the guard, their schemas, and how errors are answered."""
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -21,9 +25,11 @@ from rlf.apps.web.guard import Departures, RequestGuard
 from rlf.apps.web.pages import ROUTERS
 from rlf.apps.web.settings import WebSettings
 from rlf.apps.web.site import API, Area, Site
+from rlf.cli.start import settle
 from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError, SpecError
 from rlf.core.plain_json import as_json
 from rlf.core.registry import is_present, load_function
+from rlf.core.servers import listening, url_of
 
 # Response schemas of each operation of `/api/v1`, from the types that its function returns.
 
@@ -156,3 +162,29 @@ def _answer_errors(app: FastAPI, site: Site) -> None:
         return respond(
             request, 500, "defect", f"rlf failed: {type(error).__name__}. The server's log has the traceback."
         )
+
+
+class _Server(uvicorn.Server):
+    """Ends streams and calls of user code at the first signal: it would wait for them, and cancel them with traces."""
+
+    def __init__(self, config: uvicorn.Config, site: Site) -> None:
+        super().__init__(config)
+        self._site = site
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Handles SIGINT and SIGTERM."""
+        self._site.end()
+        super().handle_exit(sig, frame)
+
+
+def serve_page(settings: WebSettings, announce: Callable[[str], None]) -> None:
+    """Listens and serves; `announce` gets the address to open, with the token where there is one."""
+    with listening(settings.host, settings.port) as listener:
+        settings = dataclasses.replace(settings, port=listener.getsockname()[1])
+        guarded = create_app(settings)
+        config = uvicorn.Config(guarded, log_level="warning", server_header=False, timeout_graceful_shutdown=2)
+        token = f"/?token={settings.token}" if settings.token else "/"
+        gc.collect()
+        settle()  # to look through what is imported takes as long as an answer
+        announce(f"{url_of(listener)}{token}")
+        _Server(config, guarded.state.site).run(sockets=[listener])

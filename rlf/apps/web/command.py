@@ -54,7 +54,7 @@ def web(
         return _export_pages(words[1:], limit, runs_folder, as_json=as_json)
     if len(words or ()) > 1:
         raise RlfError(f"got {' '.join(words or ())}; expected one project folder, or `export RUN FOLDER`.")
-    from rlf.apps.web.serve import serve_page
+    from rlf.apps.web.app import serve_page
     from rlf.apps.web.settings import LOOPBACK, WebSettings
 
     project = Path(words[0] if words else ".")

@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rlf.apps.worlds.policies import tool_calls
-from rlf.apps.worlds.trial import NEAR, Sign, TrialWorld, name_action
+from rlf.apps.worlds.trial import NEAR, Sign, TrialWorld, name_action, tool_calls
 from rlf.core.leaks import SearchedText
 from rlf.environments.instances import GRADER
 from rlf.environments.playing import Action, Happened, follow

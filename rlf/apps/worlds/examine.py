@@ -10,7 +10,6 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from rlf.apps.worlds import calls, conditions
-from rlf.apps.worlds.policies import play_edges
 from rlf.apps.worlds.trial import (
     LATE,
     NEAR,
@@ -24,6 +23,7 @@ from rlf.apps.worlds.trial import (
     Unfit,
     first_difference,
     name_action,
+    play_edges,
     show_worst,
 )
 from rlf.core.identity import hash_json

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from rlf.apps.build.build import write_ftrl
 from rlf.apps.build.folder import build_world, read_world
-from rlf.apps.build.ftrl import write_ftrl
 from rlf.apps.build.task import answer_of
 from rlf.core import RlfError, hash_path
 from rlf.core.callables import load_callable

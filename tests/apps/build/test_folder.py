@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rlf.apps.build import folder
+from rlf.apps.build.build import enclose, write_ftrl
 from rlf.apps.build.folder import WORK, build_world, read_world
-from rlf.apps.build.ftrl import enclose, write_ftrl
 from rlf.apps.build.kind import load_build
 from rlf.cli.main import app
 from rlf.core import RlfError, SpecError, hash_path

@@ -87,7 +87,7 @@ def test_a_model_that_does_well_makes_proven_tasks_with_tools_in_the_sandbox(tmp
 
 
 def test_tasks_of_a_model_are_rows_of_ftrl_too(tmp_path):
-    from rlf.apps.build.ftrl import write_ftrl
+    from rlf.apps.build.build import write_ftrl
 
     built(Model(), tmp_path)
     train, *_ = write_ftrl(tmp_path / "out")

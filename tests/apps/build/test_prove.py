@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
+from rlf.apps.build.build import prove_folder
 from rlf.apps.build.folder import build_world, read_world
-from rlf.apps.build.prove import prove_folder
 from tests.apps.build.planted import SOUND, Script
 from tests.apps.build.test_folder import edit_line, faults_of_spec
 from tests.apps.build.test_llm import serving, silent

@@ -12,8 +12,7 @@ import pytest
 
 from rlf.apps.demos import demos
 from rlf.apps.demos.demos import DemosOptions, parse_conditions, write_demos
-from rlf.apps.demos.forms import convert_row
-from rlf.apps.demos.origins import from_run
+from rlf.apps.demos.origins import convert_row, from_run
 from rlf.apps.demos.rows import (
     DemonstratedTurn,
     Demonstration,
@@ -132,7 +131,7 @@ def test_a_demonstration_of_a_run_has_the_tokens_that_were_sampled(evaluated, tm
     import asyncio
 
     from rlf.apps.demos.origins import candidate_of
-    from rlf.apps.demos.playing import play_demonstration
+    from rlf.apps.demos.steps import play_demonstration
     from rlf.chat.encoding import load_tokenizer
     from rlf.lineage.reader import Reader
     from rlf.rollout.rollout import ChatPolicy

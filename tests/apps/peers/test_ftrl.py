@@ -4,8 +4,8 @@ import asyncio
 import json
 from pathlib import Path
 
+from rlf.apps.build.build import write_ftrl
 from rlf.apps.build.folder import build_world, read_world
-from rlf.apps.build.ftrl import write_ftrl
 from rlf.apps.peers import ftrl
 from rlf.core import identity as remember
 from rlf.data import load_tasks

@@ -14,8 +14,7 @@ import pytest
 
 from rlf.apps.openrlhf.rehearsal_place import rehearsal_environment
 from rlf.apps.serve import ServeSettings
-from rlf.apps.serve.serve import _vllm_parser, serve_by_vllm, used_as_trained
-from rlf.apps.serve.vllm import as_trained, run_server, vllm_server
+from rlf.apps.serve.serve import _vllm_parser, as_trained, run_server, serve_by_vllm, used_as_trained, vllm_server
 from rlf.core import RlfError
 
 _ENVIRONMENT = rehearsal_environment()

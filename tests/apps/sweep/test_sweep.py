@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from rlf.apps.sweep import members
+from rlf.apps.sweep import axes as members
 from rlf.apps.sweep.axes import check_members
 from rlf.apps.sweep.sweep import Watcher, resume_sweep, run_sweep
 from rlf.cli.resume import names_sweep

@@ -105,6 +105,6 @@ def test_each_job_of_a_tool_and_a_world_is_a_command(client, path, group):
 
 
 def test_the_page_is_served_before_the_types_of_all_outputs_are_loaded():
-    look = "import sys, rlf.apps.web.serve; print({'rlf.apps.schema.outputs', 'rlf.runs.players'} & sys.modules.keys())"
+    look = "import sys, rlf.apps.web.app; print({'rlf.apps.schema.outputs', 'rlf.runs.players'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "set()\n"

@@ -19,8 +19,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from rlf.apps.bench.kind import Benchmark, Play, Row, read_names
-from rlf.apps.bench.packages import PinnedPackages
+from rlf.apps.bench.kind import Benchmark, PinnedPackages, Play, Row, read_names
 from rlf.apps.bench.rows import RowWorld
 from rlf.core.errors import RlfError
 from rlf.types import Task

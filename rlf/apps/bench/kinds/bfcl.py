@@ -19,8 +19,7 @@ from itertools import count
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, Literal
 
-from rlf.apps.bench.kind import Benchmark, Play, Row, read_names
-from rlf.apps.bench.packages import PinnedPackages
+from rlf.apps.bench.kind import Benchmark, PinnedPackages, Play, Row, read_names
 from rlf.apps.bench.rows import RowWorld
 from rlf.core.errors import RlfError
 from rlf.core.files import scratch

@@ -24,8 +24,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from rlf.apps.bench.kind import Benchmark, Play, Row
-from rlf.apps.bench.packages import PinnedPackages
+from rlf.apps.bench.kind import Benchmark, PinnedPackages, Play, Row
 from rlf.apps.bench.rows import RowWorld, UserRequest
 from rlf.core.errors import RlfError
 from rlf.processes.forking import fork

@@ -8,9 +8,18 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from fastapi import Body, Response
 
-from rlf.apps.web.jobs import PAGES, CommandJob, RunStop, checked_words, stop_run
+from rlf.apps.web.jobs import (
+    PAGES,
+    ChatAnswer,
+    ChatMessage,
+    CommandJob,
+    RunStop,
+    ask,
+    checked_words,
+    start_server,
+    stop_run,
+)
 from rlf.apps.web.site import Area, Site
-from rlf.apps.web.talk import ChatAnswer, ChatMessage, ask, start_server
 
 Flag = Annotated[bool, Body(embed=True)]
 

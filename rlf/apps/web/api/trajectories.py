@@ -6,8 +6,7 @@ from typing import Annotated
 
 from fastapi import Body, Depends, Query
 
-from rlf.apps.web.labels import TrajectoryLabel, labels_by_id, write_label
-from rlf.apps.web.paid import PaidNotRight, find_paid
+from rlf.apps.web.labels import PaidNotRight, TrajectoryLabel, find_paid, labels_by_id, write_label
 from rlf.apps.web.site import Area, Site
 from rlf.apps.web.trajectories import (
     QuestionAnswers,

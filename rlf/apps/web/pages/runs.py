@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from rlf.apps.web.jobs import talk_commands
 from rlf.apps.web.pages.shared import lineage, page, site_of
 from rlf.apps.web.plan_values import parse_plans, plan_leaves, read_key, read_plans, varied_keys
 from rlf.apps.web.run_views import (
@@ -29,7 +30,6 @@ from rlf.apps.web.run_views import (
     run_title,
 )
 from rlf.apps.web.site import Site
-from rlf.apps.web.talk import talk_commands
 from rlf.apps.web.trajectories import TrajectoryOrder, read_page
 from rlf.core.errors import RlfError
 from rlf.lineage.graph import whence

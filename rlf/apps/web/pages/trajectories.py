@@ -13,9 +13,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from rlf.apps.web.api.trajectories import read_filter
-from rlf.apps.web.labels import labels_by_id
+from rlf.apps.web.labels import find_paid, labels_by_id
 from rlf.apps.web.pages.shared import is_part, lineage, page, site_of
-from rlf.apps.web.paid import find_paid
 from rlf.apps.web.trajectories import (
     QuestionAnswers,
     Token,
