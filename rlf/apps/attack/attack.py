@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rlf.apps.attack.findings import (
     EPSILON,
@@ -45,10 +45,8 @@ from rlf.core.plain_json import Jsonable
 from rlf.rewards.answers import gold_text
 from rlf.rewards.function import RewardFunction
 from rlf.rewards.normalization import golds
+from rlf.spec.models import RunSpec
 from rlf.types import Scored, ScoreState, Task, Trajectory
-
-if TYPE_CHECKING:
-    from rlf.spec.models import RunSpec
 
 TWIN = "wrong answer in the gold's form"
 _MAX_LISTED = 20
@@ -125,8 +123,8 @@ class Attack(Jsonable):
     @property
     def nearest(self) -> ShapeResult | None:
         """The behaviour that earns most of the reward of being right; None where none could be compared."""
-        known = [each for each in (*self.attempts, *self.searched) if each.share is not None and not _is_gold(each)]
-        return max(known, key=lambda each: each.share or 0.0, default=None)
+        wrong = (each for each in (*self.attempts, *self.searched) if AnswerPart.GOLD not in each.shape.parts)
+        return max((each for each in wrong if each.share is not None), key=lambda each: each.share or 0.0, default=None)
 
     @property
     def num_unscored(self) -> int:
@@ -183,10 +181,6 @@ class Attack(Jsonable):
         # What is made from the gold, such as a number near it, may earn a part of the reward.
         without = " without the gold" if nearest.share >= self.share else ""
         return f"No behaviour earns {self.share:.0%} of the reward of being right{without}; {most}.{unscored}"
-
-
-def _is_gold(attempt: ShapeResult) -> bool:
-    return AnswerPart.GOLD in attempt.shape.parts
 
 
 async def attack(

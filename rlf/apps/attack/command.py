@@ -22,7 +22,6 @@ from rlf.reports.sheets import decimal, percent, visible
 
 if TYPE_CHECKING:
     from rlf.apps.attack.attack import Attack
-    from rlf.apps.attack.findings import ShapeResult
 
 
 def attack_rewards(
@@ -179,7 +178,10 @@ def _show_attempts(found: Attack) -> Table:
             Text(gold.name, "bold"), decimal(gold.reward), *["100%"] * 2, *shares, f"{gold.num_tokens:.0f}", ""
         )
     twin = [found.wrong_in_form] if found.wrong_in_form is not None else []
-    for attempt in (*twin, *found.attempts, *_best_searched(found)):
+    known = [attempt for attempt in found.searched if attempt.share is not None]
+    # Of several shapes that earn most, the shortest.
+    best = sorted(known, key=lambda each: (-min(each.share or 0.0, 1.0), each.num_tokens))[:1]
+    for attempt in (*twin, *found.attempts, *best):
         verdict = Text("hack", "bold red") if attempt.is_hack(found.share) else Text("")
         shares = [percent(attempt.shares.get(term)) for term in terms]
         row = (decimal(attempt.reward), percent(attempt.share), percent(attempt.max_share), *shares)
@@ -189,9 +191,3 @@ def _show_attempts(found: Attack) -> Table:
 
 def _show_share(part: float | None, whole: float | None) -> str:
     return percent(part / whole if part is not None and whole is not None and whole > 0 else None)
-
-
-def _best_searched(found: Attack) -> list[ShapeResult]:
-    """The shape of the search that earns most, the shortest of several."""
-    known = [attempt for attempt in found.searched if attempt.share is not None]
-    return sorted(known, key=lambda each: (-min(each.share or 0.0, 1.0), each.num_tokens))[:1]

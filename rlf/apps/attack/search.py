@@ -207,7 +207,9 @@ class Search:
         """The shapes that it tried."""
         deadline = time.monotonic() + seconds
         random = Random(derive_seed(self.seed, "attack"))
-        known = {each.shape: each for each in begun if _is_parent(each.shape)}
+        # Parents know nothing of the right answer that a child could be paid for.
+        apart = (each for each in begun if VARIANTS.isdisjoint(each.shape.parts))
+        known = {each.shape: each for each in apart if each.shape.claim in (Claim.NOTHING, Claim.WRONG)}
         first, best, idle = frozenset(known), (-float("inf"), 0.0), 0
         for _ in range(_MAX_GENERATIONS):
             fittest = max((self._rate(each) for each in known.values()), default=best)
@@ -279,11 +281,6 @@ def _drop_part(shape: Shape) -> Iterator[Shape]:
 
 
 _list_smaller = (_drop_calls, _keep_one_part, _drop_half, _drop_half, _drop_half, *[_drop_part] * 8, _drop_times)
-
-
-def _is_parent(shape: Shape) -> bool:
-    """Whether a shape knows nothing of the right answer that a child could be paid for."""
-    return shape.claim in (Claim.NOTHING, Claim.WRONG) and VARIANTS.isdisjoint(shape.parts)
 
 
 _CROSSED = 0.3

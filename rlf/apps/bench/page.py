@@ -45,7 +45,8 @@ def list_benchmarks(runs: str) -> list[BenchmarkTable]:
         tried: dict[str, list[Run]] = {}
         found = [run for run in reader.list_runs() if is_evaluation(run) and _name_of(run.record.plan)]
         for run in sorted(found, key=lambda run: -run.record.started)[:_MAX_RUNS]:
-            tried.setdefault(_rows_of(run.record.plan), []).append(run)
+            data = run.record.plan["spec"].get("data", {}).get("eval") or {}
+            tried.setdefault(str(data.get("path", "")), []).append(run)
         tables = [_make_table(reader, rows, of_rows) for rows, of_rows in tried.items()]
         return [table for table in tables if table.models]
 
@@ -54,10 +55,6 @@ def _name_of(plan: Mapping[str, Any]) -> str:
     """The benchmark that a spec is of; empty for any other spec."""
     name = str(plan.get("spec", {}).get("name", ""))
     return name.removeprefix(SPEC_PREFIX) if name.startswith(SPEC_PREFIX) else ""
-
-
-def _rows_of(plan: Mapping[str, Any]) -> str:
-    return str((plan["spec"].get("data", {}).get("eval") or {}).get("path", ""))
 
 
 def _make_table(reader: Reader, rows: str, tried: list[Run]) -> BenchmarkTable:

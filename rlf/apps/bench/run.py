@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 import rlf
-from rlf.apps.bench.kind import BENCHMARKS, Benchmark, Row
+from rlf.apps.bench.kind import BENCHMARKS, Benchmark
 from rlf.core.errors import RlfError, SpecError
 from rlf.core.identity import hash_bytes, hash_json
 from rlf.core.plain_json import Jsonable
@@ -134,7 +134,11 @@ def write_benchmark(benchmark: Benchmark, folder: Path) -> BenchmarkFolder:
     rows = [{"split": TEST, "benchmark": name, **row} for row in benchmark.read_rows()]
     if not rows:
         raise RlfError(f"{name}: no rows are left of its options {benchmark.model_dump()}. Choose others.")
-    texts = {part: "".join(json.dumps(row) + "\n" for row in found) for part, found in _split(rows).items()}
+    train = [row for row in rows if row["split"] == TRAIN]
+    test = [row for row in rows if row["split"] != TRAIN]
+    # Without rows to train on there is no second file: training on what is asked is a fault of the spec.
+    parts = {_ROWS: test or train} | ({_TRAIN_ROWS: train} if train else {})
+    texts = {part: "".join(json.dumps(row) + "\n" for row in found) for part, found in parts.items()}
     spec = make_spec(name, benchmark, texts)
     written = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True)
     key = hash_json([written, *(hash_bytes(text.encode()) for text in texts.values())])[:12]
@@ -151,14 +155,6 @@ def write_benchmark(benchmark: Benchmark, folder: Path) -> BenchmarkFolder:
         hash_bytes(texts[_ROWS].encode()),
         len(rows),
     )
-
-
-def _split(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows that are asked, and those that may be trained on: of a benchmark without such, none, and training on
-    what is asked is a fault of its spec."""
-    train = [row for row in rows if row["split"] == TRAIN]
-    test = [row for row in rows if row["split"] != TRAIN]
-    return {_ROWS: test or train, **({_TRAIN_ROWS: train} if train else {})}
 
 
 def make_spec(name: str, benchmark: Benchmark, files: Mapping[str, str]) -> dict[str, Any]:

@@ -282,13 +282,13 @@ def show_world(folder: Path, number: int | None) -> ShownWorld:
     certificate, tasks = read_world(folder)
     if number is not None and not 0 <= number < len(tasks):
         raise RlfError(f"--task: got {number}; {folder} has the tasks 0 to {len(tasks) - 1}. Name one of these.")
-    return ShownWorld(folder, certificate, None if number is None else _show_task(folder, number, tasks[number]))
-
-
-def _show_task(folder: Path, number: int, task: BuildTask) -> ShownTask:
+    if number is None:
+        return ShownWorld(folder, certificate, None)
+    task = tasks[number]
     texts = {name: (folder / "tools" / f"{name}.yaml").read_text(encoding="utf-8") for name in task.tools}
     tools = {name: str(load_document(text)["description"]) for name, text in texts.items()}
-    return ShownTask(number, task.id, task.scenario, task.question, task.answer, task.join, task.steps, tools)
+    shown = ShownTask(number, task.id, task.scenario, task.question, task.answer, task.join, task.steps, tools)
+    return ShownWorld(folder, certificate, shown)
 
 
 OpenTools = Callable[[Path], AbstractAsyncContextManager[BuiltTools]]

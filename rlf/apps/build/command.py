@@ -97,11 +97,8 @@ def show_built_world(files: list[Path], overrides: list[str], task: int | None, 
     from rlf.apps.build import build
 
     shown = build.show_world(files[0], task)
-    print_result("env show", shown, as_json, lambda: _show_world(shown))
-
-
-def _show_world(shown: ShownWorld) -> Any:
-    return Group(*_show_certificate(shown)) if shown.task is None else "\n".join(_show_graph(shown.task))
+    view = Group(*_show_certificate(shown)) if shown.task is None else "\n".join(_show_graph(shown.task))
+    print_result("env show", shown, as_json, view)
 
 
 def _show_certificate(world: Built | ShownWorld) -> Iterator[Any]:

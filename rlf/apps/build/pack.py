@@ -157,7 +157,9 @@ def load_pack(name: str) -> Pack:
     try:
         return Pack.model_validate(load_document(path.read_text(encoding="utf-8")))
     except ValidationError as error:
-        raise RlfError(f"{path}: {_first_fault(error)}. Correct it there.") from error
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise RlfError(f"{path}: {place}: {first['msg']}. Correct it there.") from error
     except ValueError as error:
         raise RlfError(f"{path}: not YAML: {error}. Correct it there.") from error
 
@@ -165,11 +167,6 @@ def load_pack(name: str) -> Pack:
 def pack_names() -> Sequence[str]:
     """The packs of rlf."""
     return sorted(path.stem for path in PACKS.glob("*.yaml"))
-
-
-def _first_fault(error: ValidationError) -> str:
-    found = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, found['loc'])) or 'the file'}: {found['msg']}"
 
 
 # The names of tools and questions that the parts of a build use.

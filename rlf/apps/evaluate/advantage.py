@@ -120,12 +120,6 @@ def term_parts(scored: Scored) -> tuple[TermPart, ...]:
     )
 
 
-def _greedy_rewards(stored: Sequence[StoredTrajectory]) -> dict[str, float]:
-    """Rewards of the greedy rollouts of a step, by the task's id."""
-    found = [one.scored for one in stored if _is_greedy(one.scored)]
-    return {one.trajectory.task.id: one.reward for one in found if one.reward is not None}
-
-
 def _is_greedy(scored: Scored) -> bool:
     return scored.trajectory.id.endswith("/greedy")
 
@@ -150,7 +144,9 @@ def _recompute_advantage(
     from rlf.algo.estimator import advantages_by_world
     from rlf.training.batch import make_batch
 
-    greedy = _greedy_rewards(stored) if train.algorithm.needs_greedy else None
+    played = [one.scored for one in stored if _is_greedy(one.scored)]
+    rewards = {one.trajectory.task.id: one.reward for one in played if one.reward is not None}
+    greedy = rewards if train.algorithm.needs_greedy else None
     missing = find_missing(train.algorithm) if greedy is None else None
     if missing is not None:
         return None, (), missing

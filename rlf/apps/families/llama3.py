@@ -92,15 +92,11 @@ class _Scan(Scan):
         if read is None or isinstance(read, CallFault):
             return self._record_broken(start, body, read, is_call=is_call)
         value, end = read
-        if not is_call and not self._is_meant(value, body, end):
+        named = isinstance(value, dict) and value.get("name") in [tool.name for tool in self.chat.tools]
+        if not (is_call or named or _ARGUMENTS.search(self.text, body, end)):
             self.prose.append((start, end))
             return end
         return self.take(self._as_call(value, body, end), start, end)
-
-    def _is_meant(self, value: Any, start: int, end: int) -> bool:
-        """Whether JSON is an attempt to call."""
-        named = isinstance(value, dict) and value.get("name") in [tool.name for tool in self.chat.tools]
-        return named or _ARGUMENTS.search(self.text, start, end) is not None
 
     def _as_call(self, value: Any, start: int, end: int) -> ToolCall | CallFault:
         if isinstance(value, list):

@@ -293,15 +293,12 @@ class _Operation:
         target |= {"query": {**query, **credentials.query}, "encoding": encoding}
         target |= {"headers": {**headers, **credentials.headers}}
         about = {
-            "name": self._tool_name(),
+            "name": as_tool_name(as_text(self.fields.get("operationId")) or f"{self.method}_{self.path}"),
             "description": self._describe_operation(),
             "inputSchema": arguments.schema(),
         }
         kept = {key: value for key, value in target.items() if value or key not in ("encoding", "headers")}
         return {**about, "target": kept, **({"idempotent": True} if self.method in _REPEATABLE else {})}
-
-    def _tool_name(self) -> str:
-        return as_tool_name(as_text(self.fields.get("operationId")) or f"{self.method}_{self.path}")
 
     def _describe_operation(self) -> str:
         summary, description = (as_text(self.fields.get(key)).strip() for key in ("summary", "description"))

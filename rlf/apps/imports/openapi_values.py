@@ -114,7 +114,9 @@ class Schemas:
         return {**found, **beside} if not beside.keys() & found.keys() - {"description"} else {"allOf": [found, beside]}
 
     def _expand_keywords(self, schema: Json, inside: tuple[str, ...], depth: int) -> Iterator[tuple[str, Any]]:
-        read_only = {name for name, one in as_mapping(schema.get("properties")).items() if self._is_read_only(one)}
+        properties = as_mapping(schema.get("properties"))
+        found = {name: resolve_reference(self._document, one).get("readOnly") for name, one in properties.items()}
+        read_only = {name for name, is_for_answers in found.items() if is_for_answers is True}
         for key, child in _as_json_schema(schema):
             if key == "required":
                 yield key, [name for name in as_list(child) if isinstance(name, str) and name not in read_only]
@@ -126,10 +128,6 @@ class Schemas:
                 yield key, {name: self._expand_schema(one, inside, depth + 1) for name, one in named.items()}
             else:
                 yield key, self._expand_schema(child, inside, depth + 1)
-
-    def _is_read_only(self, schema: Any) -> bool:
-        """Whether a property is for answers alone."""
-        return resolve_reference(self._document, schema).get("readOnly") is True
 
     def _count_data(self, value: Any, depth: int) -> None:
         self._count_value(depth)

@@ -145,15 +145,12 @@ def _copy_batch(reading: Connection, writing: Connection, ids: Sequence[int]) ->
     stored = writing.execute(insert(table).returning(table.c.id, *place), new_rows).all()
     new_by_place = {(row.phase, row.step, row.k): row.id for row in stored}
     new_by_old = {row.id: new_by_place[row.phase, row.step, row.k] for row in rows}
-    parts = {part: _read_parts(reading, part, ids) for part in tables.OF_TRAJECTORY}
+    queries = {part: select(part).where(part.c.trajectory_ref.in_(ids)) for part in tables.OF_TRAJECTORY}
+    parts = {part: reading.execute(query).all() for part, query in queries.items()}
     copy_blobs(reading, writing, blob_names(rows, parts[tables.tool_calls]))
     for part, found in parts.items():
         rows_of_part = ((new_by_old[row[0]], *row[1:]) for row in found)
         insert_rows(writing, insert(part), [column.name for column in part.c], rows_of_part)
-
-
-def _read_parts(reading: Connection, table: Table, ids: Sequence[int]) -> Sequence[Any]:
-    return reading.execute(select(table).where(table.c.trajectory_ref.in_(ids))).all()
 
 
 def _without_number(table: Table, row: dict[str, Any]) -> dict[str, Any]:
@@ -189,15 +186,10 @@ def write_archive(source: Store, run_ids: Sequence[str], path: Path, keep: Keep 
         with closing(sqlite3.connect(temporary, isolation_level=None)) as database:
             database.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read where nothing can be written
             tables = {name: _count_rows(database, name) for name in sorted(metadata.tables)}
-            heads = {run_id: _read_head(database, run_id) for run_id in run_ids}
+            query = "SELECT sha256 FROM links WHERE run_id = ? ORDER BY number DESC LIMIT 1"
+            heads = {run_id: str(database.execute(query, [run_id]).fetchone()[0]) for run_id in run_ids}
             manifest = {"rlf": __version__, "run_ids": list(run_ids), "heads": heads, "tables": tables}
             database.execute(f"UPDATE {_TABLE} SET manifest = ?", [json.dumps(manifest)])
-
-
-def _read_head(database: sqlite3.Connection, run_id: str) -> str:
-    """The hash of the last link of a run's chain."""
-    query = "SELECT sha256 FROM links WHERE run_id = ? ORDER BY number DESC LIMIT 1"
-    return str(database.execute(query, [run_id]).fetchone()[0])
 
 
 def _count_rows(database: sqlite3.Connection, table: str) -> dict[str, Any]:

@@ -261,12 +261,10 @@ class _Comparison:
             if found != self._written.source[at * SIZE : (at + 1) * SIZE]:
                 yield f"{name} {_CHANGED}"
         if self._written.parent is not None:
-            yield from self._check_parent(*self._written.parent)
-
-    def _check_parent(self, parent: str, head: str) -> Iterator[str]:
-        known = _fetch(self._connection, "SELECT sha256 FROM links WHERE run_id = :run", run=parent)
-        if known and (head,) not in [tuple(row) for row in known]:
-            yield f"its parent {parent} is another one than it was made from: link {head[:12]} is not in its chain"
+            parent, head = self._written.parent
+            known = _fetch(self._connection, "SELECT sha256 FROM links WHERE run_id = :run", run=parent)
+            if known and (head,) not in [tuple(row) for row in known]:
+                yield f"its parent {parent} is another one than it was made from: link {head[:12]} is not in its chain"
 
     def _check_end(self) -> Iterator[str]:
         (row,) = self._rows(f"SELECT {_names(chain.END)} FROM runs WHERE id = :run")

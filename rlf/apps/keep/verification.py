@@ -74,16 +74,13 @@ class Recomputation:
 
     def __call__(self, place: Place, collected: Sequence[Collected]) -> Iterator[str]:
         """Faults among the trajectories of a step or an evaluation."""
-        self._read_answers(collected)
+        names = {one.row[_OF_ROW["task_sha256"]] for one in collected} - self._answers.keys() - {None}
+        for name, data in read_blobs(self._connection, names).items():
+            self._answers[name] = json.loads(data)["answer"]
         for one in collected:
             yield from (f"trajectory {one.row[0]} ({one.row[2]}): {words}" for words in self._check_one(one))
         if place[0] == TRAIN and self._estimator is not None:
             yield from self._check_advantages(self._estimator, collected)
-
-    def _read_answers(self, collected: Sequence[Collected]) -> None:
-        names = {one.row[_OF_ROW["task_sha256"]] for one in collected} - self._answers.keys() - {None}
-        for name, data in read_blobs(self._connection, names).items():
-            self._answers[name] = json.loads(data)["answer"]
 
     def _check_one(self, one: Collected) -> Iterator[str]:
         row = one.row
@@ -289,7 +286,11 @@ def check_rows(reader: Reader, progress: Progress = lambda _: None) -> Verificat
     # What matches its link is as it was written, and is not looked at again.
     is_proven = not unreadable and not any(found.num_unproven for found in chains.values())
     faults = [*find_damage(reader.store, progress, is_proven=is_proven)]
-    faults += _foreign_ids([run.record.id for run in runs])
+    faults += [
+        f"run {run.record.id!r}: not a run's id; the database was changed or crafted. Remove it with --keep-files"
+        for run in runs
+        if not is_run_id(run.record.id)
+    ]
     faults += [fault for found in chains.values() for fault in found.faults]
     if unreadable and not faults:
         raise unreadable[0]  # a defect of rlf
@@ -297,12 +298,6 @@ def check_rows(reader: Reader, progress: Progress = lambda _: None) -> Verificat
     remarks = tuple(remark for found in chains.values() for remark in found.remarks)
     heads = {run_id: Head(found.head.number, found.head.sha256) for run_id, found in chains.items() if found.head}
     return Verification(len(runs), tuple(faults), remarks, heads)
-
-
-def _foreign_ids(run_ids: list[str]) -> Iterator[str]:
-    for run_id in run_ids:
-        if not is_run_id(run_id):
-            yield f"run {run_id!r}: not a run's id; the database was changed or crafted. Remove it with --keep-files"
 
 
 def damaged_checkpoints(reader: Reader) -> Iterator[str]:

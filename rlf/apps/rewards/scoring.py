@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -29,10 +29,6 @@ from rlf.training.counting import counts
 from rlf.training.evaluation import find_missing, recompute_advantages
 from rlf.types import Score, Scored, Trajectory
 from rlf.types.written import from_row
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 
 _MOST_GOLDS = 5
 """Shown of each form."""

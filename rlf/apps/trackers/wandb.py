@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from rlf.trackers import TrackedRun, Tracker, TrackerWriter, metrics_of
 from rlf.types.events import EvaluationFinished, RunEvent, RunFinished, RunStatus, StepFinished
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class WandbTracker(Tracker):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlf.apps.worlds.conditions import limit_memory
 from rlf.apps.worlds.examine import ATTACKS, TRIALS, examine_world
@@ -25,11 +25,9 @@ from rlf.rewards.answers import draw_questions
 from rlf.rewards.facts import CallFacts, TrajectoryFacts, TurnFacts
 from rlf.rewards.term import RewardContext
 from rlf.runs.worlds import judged_terms, own_keys, page_file, score_ranges, tasks_of, world_of, world_spec
+from rlf.spec.models import RunSpec
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, Trajectory, WorldRecord, WorldStep
 from rlf.types.world import shown_tools
-
-if TYPE_CHECKING:
-    from rlf.spec.models import RunSpec
 
 logger = logging.getLogger(__name__)
 MAX_STILL_S = 60.0

@@ -65,7 +65,9 @@ class LlmBuild(BuildKind):
 
     def estimate(self, shape: BuildShape) -> dict[str, float]:
         """Requests, tokens and cost without repairs, for answers of 500 tokens."""
-        steps = self._mean_steps(shape)
+        hops, parallel = sum(shape.hops) / 2, sum(shape.parallel) / 2
+        means = {"single": 1.0, "parallel_single": parallel, "multi": hops, "parallel_multi": hops * parallel}
+        steps = sum(share * means[scenario.value] for scenario, share in shape.scenarios.items())
         dials = shape.complexity
         scaled = steps if dials.function or dials.parameters or dials.types else 0.0
         extra = float(dials.num_distractors)
@@ -149,8 +151,3 @@ class LlmBuild(BuildKind):
             structured=self.structured_output,
             meter=meter,
         )
-
-    def _mean_steps(self, shape: BuildShape) -> float:
-        hops, parallel = sum(shape.hops) / 2, sum(shape.parallel) / 2
-        steps = {"single": 1.0, "parallel_single": parallel, "multi": hops, "parallel_multi": hops * parallel}
-        return sum(share * steps[scenario.value] for scenario, share in shape.scenarios.items())
