@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from rlf.apps.evaluate.python import evaluate
     from rlf.apps.formats.python import parse, render
     from rlf.apps.keep.python import export
-    from rlf.apps.rewards.python import score, try_rewards
-    from rlf.apps.serve.python import serve
+    from rlf.apps.rewards.scoring import score, try_rewards
+    from rlf.apps.serve.serve import serve
     from rlf.apps.sweep.python import sweep
-    from rlf.apps.tools.python import try_tools
+    from rlf.apps.tools.trials import try_tools
     from rlf.core.errors import RlfError, RunError, SpecError
     from rlf.python.runs import Rows, Run, list_runs, load_run, resume, run
     from rlf.python.specs import Check, check, plan_run
@@ -33,11 +33,11 @@ _HOMES = {
     "apps.compare.python": ("compare",),
     "apps.evaluate.python": ("evaluate",),
     "apps.formats.python": ("parse", "render"),
-    "apps.rewards.python": ("score", "try_rewards"),
-    "apps.serve.python": ("serve",),
+    "apps.rewards.scoring": ("score", "try_rewards"),
+    "apps.serve.serve": ("serve",),
     "apps.sweep.python": ("sweep",),
     "apps.keep.python": ("export",),
-    "apps.tools.python": ("try_tools",),
+    "apps.tools.trials": ("try_tools",),
     "core.errors": ("RlfError", "RunError", "SpecError"),
     "types.score": ("Scored",),
     "types.trajectory": ("Trajectory",),

@@ -292,7 +292,7 @@ def test_rewards_are_tried(project):
 def _serve(spec, folder):
     """The spec that the process of `rlf serve` reads; the process itself is that of the guide's example."""
     with pytest.MonkeyPatch.context() as patched, pytest.raises(_StartedError) as started:
-        patched.setattr("rlf.apps.serve.python.start_apart", _StartedError.of)
+        patched.setattr("rlf.apps.serve.serve.start_apart", _StartedError.of)
         rlf.serve("builtin:tiny", spec, runs_folder=folder).__enter__()
     words = [word for word in started.value.args[0] if word.endswith(".yaml") or "=" in word]
     return load_spec(*split_arguments(words)).spec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from rlf.apps.rewards.examples import Trial, try_terms
 from rlf.core.errors import RlfError, SpecError
 from rlf.core.registry import nearest
 from rlf.data import open_tasks
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_parts
 from rlf.rewards import RULES, TERM_KINDS, Rule
 from rlf.rewards.facts import TrajectoryFacts
 from rlf.rewards.function import RewardFunction
@@ -352,3 +354,29 @@ def _show_gate(term: Term) -> str:
 
 def _first_line(model: type[Term]) -> str:
     return (model.__doc__ or "").strip().splitlines()[0]
+
+
+def try_rewards(spec: Spec = (), *, runs_folder: AnyPath = DEFAULT_RUNS) -> list[Trial]:
+    """Tries terms on their `tests:` and on gold, empty, malformed and long trajectories.
+
+    Args:
+        spec: a spec, or several and reward files; without any, every file in `reward_specs`.
+    """
+    with as_command():
+        terms = load_rewards(*to_parts(spec, "rewards", ("kind",), runs_folder))
+        return asyncio.run(try_reward_files(terms))
+
+
+def score(
+    trajectories: Sequence[Trajectory | Scored], rewards: Spec, *, step: int = 1, runs_folder: AnyPath = DEFAULT_RUNS
+) -> list[Scored]:
+    """Scores trajectories with the terms of a spec, or of reward files taken together.
+
+    Args:
+        trajectories: of a run, as `run.scored()` gives them, or made by hand.
+        step: what schedules and seeds of terms go by.
+    """
+    plain = [each.trajectory if isinstance(each, Scored) else each for each in trajectories]
+    with as_command():
+        terms = load_rewards(*to_parts(rewards, "rewards", ("kind",), runs_folder))
+        return asyncio.run(score_files(terms, plain, step=step))

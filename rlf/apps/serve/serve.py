@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import importlib.metadata
 import importlib.util
+import json
 import logging
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -23,7 +25,10 @@ from rlf.chat.encoding import load_tokenizer
 from rlf.core.errors import RlfError, RunError
 from rlf.core.servers import ALLOWED_HOSTS, VisitorGuard, listening, own_names, stopping
 from rlf.engines.engine import Engine, HostSettings
-from rlf.processes.child import supervised
+from rlf.processes import supervise
+from rlf.processes.child import start_apart, supervised
+from rlf.python.runs import Run
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Overrides, Spec, to_command
 from rlf.runs.targets import open_target
 from rlf.spec.engines import default_engine
 from rlf.spec.model_files import model_location
@@ -34,7 +39,6 @@ if TYPE_CHECKING:
 
     from rlf.apps.serve.agent import ServedAgent
     from rlf.types.policy import Host
-
 
 _POLL_S = 0.2
 _MAX_OUTPUT_CHARS = 600
@@ -271,3 +275,50 @@ async def _open_agent(spec: RunSpec | None, tokenizer: PreTrainedTokenizerBase) 
         for part in (harness.tools, *([] if harness.agents is None else [harness.agents])):
             await stack.enter_async_context(part)
         yield ServedAgent(harness, system if system is not None and "{" not in system else None)
+
+
+@contextmanager
+def serve(
+    target: Run | str,
+    spec: Spec = (),
+    overrides: Overrides = (),
+    *,
+    agent: bool = False,
+    api_key: str | None = None,
+    port: int = 0,
+    runs_folder: AnyPath = DEFAULT_RUNS,
+) -> Iterator[ServedEndpoint]:
+    """Serves a model from a process of its own until the block ends: what `rlf serve` does, on this machine alone.
+
+    Args:
+        target: a run, `RUN@STEP`, a folder, a Hugging Face id or a `builtin:` name.
+        spec: one that differs from its run's.
+        agent: whether the server plays the spec's tools itself, so that a request gets the final answer.
+        api_key: what requests must send.
+        port: 0 takes any that is free.
+
+    Raises:
+        RlfError: it is no model, its spec is wrong, or the port is in use.
+    """
+    name, folder = (target.id, target.runs_folder) if isinstance(target, Run) else (target, Path(runs_folder))
+    files, texts = to_command(spec, overrides, folder, in_file=True)
+    command = [sys.executable, "-m", "rlf", "serve", name, *map(str, files), *texts]
+    command += ["--port", str(port), "--runs", str(folder), "--json", *(["--agent"] if agent else [])]
+    keyed = os.environ | ({} if api_key is None else {"RLF_API_KEY": api_key})  # not an argument, which all users see
+    with (
+        tempfile.TemporaryFile() as messages,
+        start_apart(  # below a supervisor, which ends it when this process dies
+            [sys.executable, supervise.__file__, *command], stdout=subprocess.PIPE, stderr=messages, env=keyed
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None, "it is a pipe"
+            line = process.stdout.readline()
+            if not line:
+                messages.seek(0)
+                raise RlfError(
+                    messages.read().decode(errors="replace").strip() or f"rlf serve {name}: ended without a message"
+                )
+            yield ServedEndpoint(**json.loads(line)["data"])
+        finally:
+            process.terminate()

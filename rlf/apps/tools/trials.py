@@ -17,7 +17,9 @@ from rlf.core import RlfError, nearest
 from rlf.core.errors import CheckError
 from rlf.core.plain_json import Jsonable
 from rlf.core.text import clean, clean_value
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_parts
 from rlf.python.tools import ToolPrompt
+from rlf.runs import declared as load
 from rlf.runs.opening import format_name
 from rlf.runs.prompts import open_chat
 from rlf.tools.declaration import CacheSpec, ToolDeclaration
@@ -273,3 +275,13 @@ def refuse_failed(trials: Sequence[ToolTrial]) -> None:
 
 def _dump_arguments(arguments: Mapping[str, Any]) -> str:
     return json.dumps(arguments, ensure_ascii=False)
+
+
+def try_tools(spec: Spec = (), *, runs_folder: AnyPath = DEFAULT_RUNS) -> list[ToolTrial]:
+    """Dry runs: each tool is opened, its examples are run, then a fault drill. What falls short is in the results.
+
+    A Python function without an example is called with arguments made from its schema.
+    """
+    with as_command():
+        tools = load.load_tools(*to_parts(spec, "tools", load.TOOL_KEYS, runs_folder))
+        return asyncio.run(try_each_tool(tools))

@@ -24,7 +24,7 @@ from rich.console import Console
 
 from rlf.apps.demos.origins import candidate_of
 from rlf.apps.judges.prompts import transcript
-from rlf.apps.look.text_index import all_text
+from rlf.apps.look.trace import all_text
 from rlf.apps.serve import dialogue
 from rlf.apps.serve.agents import AgentServer, calls, programs
 from rlf.apps.serve.agents.programs import AgentSession
