@@ -272,7 +272,7 @@ class HttpClient:
         except BlockedAddress as fault:
             raise self._refuse_redirect(redirect, f"redirected to an address that is refused: {fault}") from fault
         is_upgrade = (here.scheme, here.port, there.scheme, there.port) == ("http", 80, "https", 443)
-        leaves = there.host != here.host or (there.port != here.port and not is_upgrade)
+        leaves = there.host != here.host or (there.port != here.port and not is_upgrade) or there.scheme < here.scheme
         if self._redirects is Redirects.NONE or (leaves and self._redirects is Redirects.SAME_HOST):
             raise self._refuse_redirect(redirect, f"redirected to {there.host}, which this tool does not follow")
         if redirect.status in _FOR_NOW and _LOGIN.search(there.path) and not _LOGIN.search(here.path):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rlf.endpoints import http
 from rlf.endpoints.guard import AddressGuard, trusted_hosts
 from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse
 from rlf.endpoints.spec import EndpointFailure, Redirects
@@ -176,6 +177,16 @@ def test_a_redirect_that_is_not_followed_is_the_services_failure(
     found, raw = sent(line.encode(errors="surrogateescape"), method, redirects=redirects)
     assert isinstance(found, EndpointFailure)
     assert (found.outcome, found.status, len(raw.seen)) == (Outcome.SERVICE_ERROR, 307, 1)
+
+
+@pytest.mark.parametrize(("place", "headers"), [("http", {}), ("https", {"X-Key": "canary"})])
+def test_declared_headers_do_not_follow_a_redirect_to_plain_http(place: str, headers: dict[str, str]) -> None:
+    """At one port, where host and port alone tell nothing."""
+    client = HttpClient(AddressGuard(frozenset()), max_connections=1, max_bytes=9, redirects=Redirects.ANY)
+    request = HttpRequest("GET", "https://api.example:8443/a", headers={"X-Key": "canary"})
+    course = http._Course(request, 1.0, hop=request)
+    client._follow_redirect(course, http._Redirect(307, f"{place}://api.example:8443/b"))
+    assert (course.hop.url, course.hop.headers) == (f"{place}://api.example:8443/b", headers)
 
 
 def test_a_redirect_to_a_host_that_is_not_there_is_infrastructure() -> None:
