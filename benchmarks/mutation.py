@@ -75,7 +75,8 @@ AREAS = {
         [f"plan/{name}.py" for name in ("compiler", "checks")]
         + [f"spec/{name}.py" for name in ("layers", "overrides", "validate")],
         [f"plan/test_{name}.py" for name in ("plan", "values", "chat_checks")]
-        + [f"spec/test_{name}.py" for name in ("golden_faults", "layers", "overrides", "checks")],
+        + [f"spec/test_{name}.py" for name in ("golden_faults", "layers", "overrides", "checks")]
+        + ["cli/test_mistakes.py"],
     ),
     "lineage": (
         [f"lineage/{name}.py" for name in ("recorder", "resumed", "rows", "store")],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlf.core import RlfError
 from rlf.plan import compile as compile_plan
 from rlf.plan import plan_from_json, plan_to_json
-from rlf.plan.compiler import canonical
+from rlf.plan.compiler import canonical, hash_recorded
 from rlf.spec import RunSpec, load_spec
 
 from .conftest import SPEC, TOOL
@@ -236,3 +236,13 @@ def test_a_database_that_a_tool_reads_is_recorded_and_counts_for_the_hash_by_its
 def test_a_tool_without_files_has_the_hash_of_plans_from_before_they_could_be_named(project):
     plan = plan_of(project("none"))
     assert "files" not in canonical(plan.spec, plan.interpolated, plan.files, Path.cwd())["tools"][0]
+
+
+def test_a_stored_plan_has_the_hash_of_the_plan_wherever_it_is_looked_at(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan = plan_of(project("here").relative_to(tmp_path))
+    stored = json.loads(plan_to_json(plan))
+    monkeypatch.chdir("/")
+    assert hash_recorded(stored, plan.spec.engine.WITHOUT_EFFECT, tmp_path) == plan.plan_hash
+    stored["spec"]["train"]["steps"] += 1
+    assert hash_recorded(stored, plan.spec.engine.WITHOUT_EFFECT, tmp_path) != plan.plan_hash
