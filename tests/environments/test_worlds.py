@@ -29,8 +29,10 @@ def test_the_worlds_first_words_end_the_prompts_user_message(played, tokenizer):
     _, policy = played(world("Counter"), [f"Done.{STOP}"])
     assert "Go.\n\nCount to 3.<|im_end|>" in tokenizer.decode(policy.requests[0].tokens)
     system, said = Message("system", "Go."), Message("user", "Count to 3.")
-    assert with_observation((system,), "Count to 3.") == (system, said) and with_observation((), "Count to 3.") == (
-        said,
+    for before in ((system,), ()):
+        assert with_observation(before, "Count to 3.") == (*before, said)
+    assert with_observation((system, Message("user", "")), "Count to 3.") == (system, said), (
+        "of no words no line is left"
     )
 
 
