@@ -178,6 +178,8 @@ class HostSettings:
     schedule: Schedule = Schedule.CLOCK
     """When rows rejoin the batch. Under `logical` and `invariant` the model is held as in training, and the same
     questions give the same tokens, bit for bit."""
+    may_wait: bool = True
+    """Whether all rows may wait for one, where the machine has no `invariant` schedule."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """What is computed in, as in `model.dtype`."""
 

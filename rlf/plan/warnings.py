@@ -22,7 +22,6 @@ from rlf.spec.budget import PromptSizes
 from rlf.spec.engines import Feature
 from rlf.spec.models import Late, Schedule
 from rlf.spec.nodes import KeyPath
-from rlf.tools.declaration import ToolDeclaration
 from rlf.types import Task
 
 # Warnings about reward terms that misread what the data holds.
@@ -118,11 +117,6 @@ ONE_TOOL = "builtin:small"
 """It was not taught to choose a tool."""
 MIN_STEPS_TO_LEARN = 10
 """Shorter runs try something out."""
-SLOW_S = 0.05
-"""Time of a call from which it is slow: the four ticks that `schedule: logical` gives a call for free take less on any
-model that is trained on a CPU."""
-USUAL_TIMEOUT_S = 10.0
-"""The default: who allows more expects slow calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,28 +340,10 @@ def _engine_does_otherwise(loaded: LoadedSpec) -> Iterator[Fault]:
     schedule = loaded.spec.rollout.schedule
     if why is not None and schedule is not Schedule.CLOCK:
         yield loaded.fault(("rollout", "schedule"), f"got {schedule}; {why}. Write clock.")
+    elif schedule is Schedule.LOGICAL:
+        message = "got logical, under which sampling stops until the slowest tool returns. "
+        yield loaded.fault(("rollout", "schedule"), f"{message}Write invariant, which repeats too and does not wait.")
     yield from planned_engine(loaded.spec).find_warnings(loaded)
-
-
-def _tools_are_quick(loaded: LoadedSpec) -> Iterator[Fault]:
-    """By what is declared: what the schedule costs in fact, a run reports itself."""
-    spec = loaded.spec
-    if spec.rollout.schedule is not Schedule.LOGICAL or Feature.LOGICAL_SCHEDULE in spec.engine.LACKS:
-        return
-    slow = [words for tool in spec.tools if (words := _slow_words(tool))]
-    if slow:
-        message = f"got logical; {'; '.join(slow)}. Meanwhile sampling stops for every trajectory. "
-        fix = "Write invariant, which repeats bit for bit on a CPU and does not wait; or clock, which does not repeat."
-        yield loaded.fault(("rollout", "schedule"), f"{message}{fix}")
-
-
-def _slow_words(tool: ToolDeclaration) -> str:
-    slowest_ms = max((test.expect.max_ms or 0.0 for test in tool.tests), default=0.0)
-    if slowest_ms >= 1000 * SLOW_S:
-        return f"{tool.name!r} may take {slowest_ms:g} ms a call (max_ms of its tests)"
-    if tool.limits.timeout_s > USUAL_TIMEOUT_S:
-        return f"{tool.name!r} may take up to {tool.limits.timeout_s:g} s a call (limits.timeout_s)"
-    return ""
 
 
 def _conditions_of_terms(loaded: LoadedSpec) -> Iterator[Fault]:
@@ -391,7 +367,6 @@ SPEC_CHECKS: tuple[Callable[[LoadedSpec], Iterator[Fault]], ...] = (
     dropped_terms_are_compared,
     gae_says_its_way,
     _conditions_of_terms,
-    _tools_are_quick,
     _results_are_read,
 )
 DATA_CHECKS: tuple[Callable[[Subject], Iterator[Fault]], ...] = (

@@ -27,7 +27,6 @@ from rlf.core.redact import Redactor
 from rlf.core.text import describe, text_of
 from rlf.lineage.recorder import Recorder
 from rlf.plan import Plan
-from rlf.plan.warnings import SLOW_S
 from rlf.reports.sheets import visible
 from rlf.reports.verdict import RunVerdict
 from rlf.rollout.signal import SOLVED, CauseKind, Diagnosis, DiagnosisSetting, Signal, evaluation_signal, step_signal
@@ -54,6 +53,8 @@ if TYPE_CHECKING:
 
 STEPS_BEFORE_STOP = 3
 """Steps in a row with nothing to learn from after which `on_no_signal: stop` ends a run."""
+_SLOW_S = 0.05
+"""Time of a call from which it is slow: the ticks that the logical order gives one for free take less on any CPU."""
 _SCHEDULE_SHARE = 0.1
 """Share of a step's sampling time lost to the schedule from which it is reported."""
 
@@ -168,22 +169,22 @@ class SignalWatch:
         return {"figures": found.figures, "causes": causes, "example": self._redact(found.example)}
 
     def _schedule_notices(self, event: StepFinished) -> list[Notice]:
-        """Once: that sampling stood still for tools that `schedule: logical` waits for."""
+        """Once: that sampling stood still for tools that the logical order of batches waits for."""
         lost_s, generate_s = event.metrics.get("time/schedule_s", 0.0), event.metrics.get("time/generate_s", 0.0)
         if self._reported_schedule or not generate_s or lost_s < _SCHEDULE_SHARE * generate_s:
             return []
         tool, call_s = _slowest_tool(event.trajectories)
-        if tool and call_s < SLOW_S:  # it fits into the ticks that the schedule leaves it: the machine was busy
+        if tool and call_s < _SLOW_S:  # it fits into the ticks that the schedule leaves it: the machine was busy
             return []
         self._reported_schedule = True
         share, slowest = lost_s / generate_s, tool and f"{tool}: {call_s:.2g} s a call"
         text = (
             f"step {event.step}: {100 * share:.0f} % of the time of the rollouts ({lost_s:.2f} of {generate_s:.2f} s) "
         )
-        text += "was lost to `rollout.schedule: logical`, which stops sampling until a slow tool returns"
+        text += "was lost to the logical order of batches, which stops sampling until a slow tool returns"
         text += (
-            f"{slowest and f' ({slowest})'}. Write `rollout.schedule: invariant`, which does not wait and repeats bit "
-            "for bit on a CPU, or `clock`, which does not repeat."
+            f"{slowest and f' ({slowest})'}. Write `rollout.schedule: invariant`, which does not wait on a CPU, or "
+            "`clock`, which does not repeat."
         )
         return [Notice("warning", text, {"step": event.step, "lost_s": lost_s, "share": share})]
 

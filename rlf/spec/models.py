@@ -155,13 +155,13 @@ class Schedule(StrEnum):
     """When sampled rows leave and rejoin the batch around tool calls."""
 
     CLOCK = "clock"
-    """As soon as their tools return: fastest."""
-    LOGICAL = "logical"
-    """At fixed decode ticks, where all wait for the slowest tool: the same seed gives the same tokens, bit for bit,
-    whatever the timing."""
+    """As soon as their tools return: fastest, and no tokens repeat."""
     INVARIANT = "invariant"
     """As soon as their tools return, each row computed in shapes of its own: the same seed gives the same tokens, bit
-    for bit, and nothing waits. On a CPU; its bits are not those of `logical`."""
+    for bit, whatever the timing. Where kernels do not allow that, as on GPUs, `logical` takes its place."""
+    LOGICAL = "logical"
+    """At fixed decode ticks, where all wait for the slowest tool. Nobody has to write it: `invariant` falls back to
+    it."""
 
 
 class Late(StrEnum):
@@ -253,6 +253,11 @@ class RolloutSpec(Section):
     def has_stragglers(self) -> bool:
         """Whether an update may start while groups are under way."""
         return self.oversample > 1 or self.deadline_s is not None
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether all may wait for the slowest tool."""
+        return self.agent is None and not self.has_stragglers
 
 
 class KlPlace(StrEnum):

@@ -42,7 +42,7 @@ def test_override_keys_are_completed_with_their_signs() -> None:
 
 def test_override_values_are_completed_where_there_are_a_few() -> None:
     assert complete_spec("train.algorithm=gr") == ["train.algorithm=grpo", "train.algorithm=grpo_passk"]
-    kinds = ("clock", "logical", "invariant")
+    kinds = ("clock", "invariant", "logical")
     assert complete_spec("rollout.schedule=") == [f"rollout.schedule={kind}" for kind in kinds]
     assert complete_spec("eval.greedy=f") == ["eval.greedy=false"]
     assert "chat.format=auto" in complete_spec("chat.format=")

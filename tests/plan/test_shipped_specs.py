@@ -52,6 +52,19 @@ def test_its_first_line_says_what_it_is_for(path):
     assert path.read_text(encoding="utf-8").startswith("# ")
 
 
+def test_only_the_schedule_that_waits_is_warned_of():
+    for schedule, words in (
+        ("logical", "until the slowest tool returns. Write invariant"),
+        ("invariant", ""),
+        ("clock", ""),
+    ):
+        found = find_warnings(
+            Subject(load_spec([REPOSITORY / "specs" / "search.yaml"], [f"rollout.schedule={schedule}"]))
+        )
+        assert [warning.path for warning in found] == ["rollout.schedule"] * bool(words)
+        assert all(words in warning.message for warning in found)
+
+
 def test_the_ablations_differ_from_the_headline_in_the_search_tool_alone():
     base, *others = (load_spec([REPOSITORY / "specs" / f"{name}.yaml"]).spec for name in ABLATIONS)
     for other in others:

@@ -178,6 +178,7 @@ def load(prepared: PlannedEvaluation) -> Loaded | None:
         # As in training, where the make-up of batches decides the last bits.
         num_slots=min(spec.most_at_once, prepared.settings.batch or max(per_step, planned)),
         schedule=spec.rollout.schedule,
+        may_wait=spec.rollout.may_wait,
         dtype=spec.model.dtype,
     )
     return target.load_host(settings)

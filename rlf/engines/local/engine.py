@@ -375,8 +375,12 @@ class LocalEngine:
             num_slots=min(spec.most_at_once, max(per_step, per_evaluation)),
             max_tokens=spec.rollout.max_total_tokens,
             schedule=spec.rollout.schedule,
+            may_wait=spec.rollout.may_wait,
         )
         host, pipeline = new_host(model), None
+        if host.schedule is not spec.rollout.schedule:
+            text = f"rollout.schedule: no invariant one on {self._device}; batches wait for the slowest tool"
+            opening.emit(Notice("info", text, {"schedule": host.schedule}))
         if spec.train.staleness:
             at_steps = spec.rollout.schedule is not Schedule.CLOCK
             pipeline = Pipeline(new_host(copy_for_sampling(model)), model, at_steps=at_steps)

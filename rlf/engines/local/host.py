@@ -1,10 +1,11 @@
 """The policy host: a model and its continuous-batching sampler. No trainer is needed around it.
 
 A conversation keeps one key-value slot over all its turns, so a new turn feeds its observation tokens only. Rows leave
-and join at any decode tick. Three schedules: by the clock, rows join as soon as their tools have returned; the logical
-one fixes for each row the tick at which it rejoins (`_LOGICAL_LAG` after it left) and waits for it there, so that the
-make-up of every batch, and with it every bit of the result, follows from the seed alone; the invariant one goes by the
-clock and computes every row in shapes of its own, so that its bits do not depend on the batch.
+and join at any decode tick. Three schedules: by the clock, rows join as soon as their tools have returned; the
+invariant one goes by the clock too and computes every row in shapes of its own, so that its bits do not depend on the
+batch; the logical one, which takes its place where kernels do not allow that, fixes for each row the tick at which it
+rejoins (`_LOGICAL_LAG` after it left) and waits for it there, so that the make-up of every batch, and with it every bit
+of the result, follows from the seed alone.
 
 All model work runs on one thread of its own; the event loop stays free for tools. The driver alone touches the
 slots, and only between two bursts of that thread.
@@ -25,9 +26,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeVar
 import torch
 
 from rlf.chat.encoding import decode, load_tokenizer
+from rlf.core.errors import RlfError
 from rlf.engines.engine import SERVED, HostSettings
 from rlf.engines.local.attention import AttentionRow, Slots
-from rlf.engines.local.decode import Decoder, check_invariance
+from rlf.engines.local.decode import Decoder, is_invariant
 from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, split
 from rlf.spec.models import Schedule
 from rlf.types.policy import Sample, SampleRequest, Sampling, Watch
@@ -60,6 +62,7 @@ class PolicyHost:
         num_slots: int,
         max_tokens: int | None = None,
         schedule: Schedule = Schedule.CLOCK,
+        may_wait: bool = True,
         threads: int = 1,
     ) -> None:
         """Takes the model; the cache is reserved when something is sampled.
@@ -69,20 +72,28 @@ class PolicyHost:
             num_slots: conversations sampled at once; further open ones wait in their order.
             max_tokens: of a whole conversation, for which the cache is reserved; None: it grows as it is needed.
             schedule: when rows rejoin the batch.
+            may_wait: whether all may wait for one, as the logical schedule does where there is no invariant one.
             threads: CPU cores of one operation.
 
         Raises:
-            RlfError: this machine has no invariant schedule.
+            RlfError: this machine has no invariant schedule, and nothing may wait.
         """
         self.model = model
         cache = model.new_cache(0, 0) if max_tokens is None else model.new_cache(num_slots, max_tokens)
         self._slots = Slots(cache, num_slots)
-        self._decoder = Decoder(model, self._slots, decode, invariant=schedule is Schedule.INVARIANT)
         self._max_tokens = max_tokens or 0
-        self._logical = schedule is Schedule.LOGICAL
         self._thread = ThreadPoolExecutor(1, "rlf-model", initializer=torch.set_num_threads, initargs=(threads,))
-        if schedule is Schedule.INVARIANT:
-            self._thread.submit(check_invariance, model).result()
+        if schedule is Schedule.INVARIANT and not self._thread.submit(is_invariant, model).result():
+            if not may_wait:
+                raise RlfError(
+                    f"rollout.schedule: got invariant; on this machine's {model.device} the numbers of a row depend on "
+                    "the other rows of its batch, and neither agents nor late groups are waited for. Write clock."
+                )
+            schedule = Schedule.LOGICAL
+        self.schedule = schedule
+        """As it is: `logical` also where that takes the place of `invariant`."""
+        self._logical = schedule is Schedule.LOGICAL
+        self._decoder = Decoder(model, self._slots, decode, invariant=schedule is Schedule.INVARIANT)
         self._rows: dict[str, AttentionRow] = {}
         self._num_open = 0
         self._queue: deque[AttentionRow] = deque()
@@ -296,6 +307,7 @@ def load_host(
         num_slots=settings.num_slots,
         max_tokens=settings.max_tokens,
         schedule=settings.schedule,
+        may_wait=settings.may_wait,
         threads=1 if is_exact else torch.get_num_threads(),
     )
     return host, tokenizer

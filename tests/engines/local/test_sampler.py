@@ -5,7 +5,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from rlf.engines.local import cache, decode
+from rlf.core.errors import RlfError
+from rlf.engines.local import cache, decode, host
 from rlf.engines.local.attention import AttentionRow, Slots, ragged_layout
 from rlf.engines.local.host import PolicyHost
 from rlf.engines.local.model import load_model
@@ -18,13 +19,14 @@ STOP = 1
 PLAIN = Sampling(stop_token_ids=(STOP,))
 
 
-def new_sampler(model, *, schedule=Schedule.LOGICAL, num_slots=16, max_tokens=160, decode=None):
+def new_sampler(model, *, schedule=Schedule.LOGICAL, num_slots=16, max_tokens=160, decode=None, **keys):
     return PolicyHost(
         model,
         decode or (lambda tokens: "".join(chr(97 + t) for t in tokens)),
         num_slots=num_slots,
         max_tokens=max_tokens,
         schedule=schedule,
+        **keys,
     )
 
 
@@ -103,6 +105,16 @@ def test_the_invariant_schedule_gives_the_same_bits_whatever_the_timing_and_the_
         assert play(sampler, max_delay=0.01, clock=random.Random(num_slots), **keys) == first
     few = play(new_sampler(model, schedule=Schedule.INVARIANT), **keys | {"count": 3})
     assert few == first[:3]
+
+
+def test_the_logical_order_takes_the_place_of_an_invariant_schedule_that_kernels_break(model, monkeypatch):
+    tokens = [row[0] for row in play(new_sampler(model, schedule=Schedule.INVARIANT))]
+    monkeypatch.setattr(host, "is_invariant", lambda model: False)
+    sampler, logical = new_sampler(model, schedule=Schedule.INVARIANT), play(new_sampler(model))
+    assert sampler.schedule is Schedule.LOGICAL and play(sampler, max_delay=0.01) == logical
+    assert [row[0] for row in logical] == tokens, "both draw the same numbers"
+    with pytest.raises(RlfError, match=r"rollout\.schedule: got invariant; on this machine's cpu .*Write clock\."):
+        new_sampler(model, schedule=Schedule.INVARIANT, may_wait=False)
 
 
 @pytest.mark.parametrize("schedule", Schedule)
