@@ -36,8 +36,8 @@ def imported_modules(declarations: Any) -> set[str]:
 
 def _walk_code(declarations: Any) -> tuple[set[Path], set[str]]:
     """The project's files, and the top names of what they import."""
-    files, modules = set[Path](), {name.partition(".")[0] for name in _list_modules(declarations)}
-    wanted = [file for name in _list_callables(declarations) for file in _files_of(name)]
+    callables, modules = _read_names(declarations)
+    files, wanted = set[Path](), [file for name in callables for file in _files_of(name)]
     while wanted and len(files) < _MAX_FILES:
         file = wanted.pop()
         if file in files:
@@ -50,40 +50,29 @@ def _walk_code(declarations: Any) -> tuple[set[Path], set[str]]:
     return files, modules - _NOT_RECORDED - {""}
 
 
-def _list_callables(value: Any) -> Iterator[str]:
-    """Texts under `callable`, or that read like `/path/file.py:name`, anywhere in declarations."""
-    if isinstance(value, dict):
-        for key, child in value.items():
-            if key == "callable" and isinstance(child, str):
-                yield child
-            else:
-                yield from _list_callables(child)
-    elif isinstance(value, list):
-        for child in value:
-            yield from _list_callables(child)
-    elif isinstance(value, str) and value.rpartition(":")[0].endswith(".py"):
-        yield value
+def _read_names(declarations: Any) -> tuple[list[str], set[str]]:
+    """Callables of declarations: texts under `callable`, or that read like `/path/file.py:name`.
 
-
-def _list_modules(value: Any) -> Iterator[str]:
-    """Modules that declarations name: of callables and games, a world's package, a sandbox's, a server's `-m`."""
-    if isinstance(value, list):
-        for child in value:
-            yield from _list_modules(child)
-    if not isinstance(value, dict):
-        return
-    for key, child in value.items():
-        match key, child:
-            case (("callable" | "make"), str()) if not child.rpartition(":")[0].endswith(".py"):
-                yield child.rpartition(":")[0]
+    And the modules that they name: of callables and games, a world's package, a sandbox's, a server's `-m`.
+    """
+    callables, modules, waiting = list[str](), list[str](), [("", declarations)]
+    while waiting:
+        entry = key, value = waiting.pop()
+        match entry:
+            case _, str() if value.rpartition(":")[0].endswith(".py"):
+                callables.append(value)
+            case (("callable" | "make"), str()):
+                callables += [value] if key == "callable" else []
+                modules.append(value.rpartition(":")[0])
             case "package", str():
-                yield child
+                modules.append(value)
             case "packages", list():
-                yield from filter(str.isidentifier, map(str, child))
-            case "args", list() if "-m" in child[:-1]:
-                yield str(child[child.index("-m") + 1])
-            case _:
-                yield from _list_modules(child)
+                modules += filter(str.isidentifier, map(str, value))
+            case "args", list() if "-m" in value[:-1]:
+                modules.append(str(value[value.index("-m") + 1]))
+        if isinstance(value, dict | list):
+            waiting += value.items() if isinstance(value, dict) else [("", child) for child in value]
+    return callables, {name.partition(".")[0] for name in modules}
 
 
 def _files_of(name: str) -> list[Path]:

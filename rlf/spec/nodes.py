@@ -130,11 +130,13 @@ class UnresolvedError(ValueError):
 
 def walk(node: Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Node]]:
     """Every node below and including `node`, with its path from there, parents first."""
-    yield path, node
-    for key, child in node.mapping.items():
-        yield from walk(child, (*path, key))
-    for index, child in enumerate(node.items):
-        yield from walk(child, (*path, index))
+    waiting = [(path, node)]
+    while waiting:
+        path, node = waiting.pop()
+        yield path, node
+        if isinstance(node.value, dict | list):
+            below = node.value.items() if isinstance(node.value, dict) else enumerate(node.value)
+            waiting += [((*path, key), child) for key, child in below][::-1]
 
 
 def edit(root: Node, path: Sequence[Key], change: Callable[[Node], Node]) -> Node:
