@@ -31,7 +31,7 @@ from statistics import fmean
 from benchmarks.embedded.rows import write_questions
 from rlf.builtin.encyclopedia.names import NameSplit, split_names
 from rlf.builtin.rooms.vault import plan_vault, question
-from rlf.reports.statistics import mean_interval
+from rlf.reports.graded import mean_interval
 from rlf.runs.place import open_reader
 
 _SPEC = Path(__file__).parents[1] / "specs" / "rooms.yaml"

@@ -156,7 +156,7 @@ class Curve:
 
 def read_curve(reader: Reader, run: Run) -> Curve:
     """The curve of one run."""
-    from rlf.reports.statistics import area_under
+    from rlf.reports.graded import area_under
 
     steps = reader.steps(run.record.id)
     success = [step.metrics["success"] for step in steps]
@@ -184,7 +184,7 @@ def read_unit(folder: Path) -> dict[int, Curve]:
 
 def write_interval(values: Sequence[float], digits: int = 2, least: float = 0.0, most: float = 1.0) -> str:
     """The mean and Student's interval over seeds, within what the values may be."""
-    from rlf.reports.statistics import mean_interval
+    from rlf.reports.graded import mean_interval
 
     if not values:
         return "-"

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.learning import THREAD, write_interval
-from rlf.reports.statistics import area_under
+from rlf.reports.graded import area_under
 from rlf.runs.place import open_reader
 
 _ROOT = Path(__file__).parents[1]

@@ -6,15 +6,23 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from rlf.cli.completion import complete_run, complete_spec, complete_tool_file
 from rlf.core.errors import RlfError, SpecError
 from rlf.core.registry import is_present, load_function
+
+
+def completing(name: str) -> Callable[..., Any]:
+    """A completion, whose module is loaded when a shell asks for it."""
+    home = f"cli.completion:complete_{name}"
+    if name == "run":
+        return lambda ctx, incomplete: load_function(home)(ctx, incomplete)
+    return lambda incomplete: load_function(home)(incomplete)
+
 
 SpecArguments = Annotated[
     list[str],
@@ -22,14 +30,14 @@ SpecArguments = Annotated[
         metavar="SPEC|KEY=VALUE",
         help="Spec files, later ones laid over earlier ones, then overrides such as `train.steps=20` or `~eval`.",
         show_default=False,
-        autocompletion=complete_spec,
+        autocompletion=completing("spec"),
     ),
 ]
 TARGET = typer.Argument(
     metavar="TARGET",
     help="A run, RUN@STEP, a folder, a Hugging Face id or a `builtin:` name.",
     show_default=False,
-    autocompletion=complete_run,
+    autocompletion=completing("run"),
 )
 """Of `rlf chat` and `rlf serve`."""
 TargetChanges = Annotated[
@@ -38,7 +46,7 @@ TargetChanges = Annotated[
         metavar="[SPEC|KEY=VALUE]...",
         help="Specs and overrides, if they differ from its run's.",
         show_default=False,
-        autocompletion=complete_spec,
+        autocompletion=completing("spec"),
     ),
 ]
 DEFAULT_RUNS = Path("runs")
@@ -49,16 +57,16 @@ RunName = Annotated[
         metavar="RUN",
         help="A run's id, the beginning of one, `latest`, or `latest~1`: the one before.",
         show_default=False,
-        autocompletion=complete_run,
+        autocompletion=completing("run"),
     ),
 ]
-RunNames = Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs.", autocompletion=complete_run)]
+RunNames = Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs.", autocompletion=completing("run"))]
 ToolFiles = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="SPEC|FILE|KEY=VALUE",
         help="Specs, with overrides, or tool files; without any, every file in tool_specs/.",
-        autocompletion=complete_tool_file,
+        autocompletion=completing("tool_file"),
     ),
 ]
 EndpointUrl = Annotated[

@@ -55,13 +55,7 @@ class Registry(Generic[T]):
     _by_base: ClassVar[dict[type, Registry[Any]]] = {}
 
     def __init__(
-        self,
-        noun: str,
-        package: str,
-        base: type[T],
-        elsewhere: str | None = None,
-        *,
-        folders: bool = False,
+        self, noun: str, package: str, base: type[T], elsewhere: str | None = None, *, folders: bool = False
     ) -> None:
         """Args:
         elsewhere: topic of `rlf.core.mistakes` that says what others call some of the kinds.

@@ -37,15 +37,7 @@ from rlf.lineage.records import (
 )
 from rlf.lineage.rows import decode_payload, decode_task, inner_blobs, read_inner
 from rlf.lineage.store import Store
-from rlf.types import (
-    Outcome,
-    ParseFailure,
-    RunStatus,
-    Score,
-    Scored,
-    ScoreState,
-    StopReason,
-)
+from rlf.types import Outcome, ParseFailure, RunStatus, Score, Scored, ScoreState, StopReason
 from rlf.types.trajectory import SAMPLER
 from rlf.types.written import read
 

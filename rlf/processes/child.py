@@ -38,14 +38,7 @@ def start_apart(
 ) -> subprocess.Popen[bytes]:
     """Starts a command in a session of its own, so that Ctrl-C is the caller's to pass on. Raises OSError."""
     return subprocess.Popen(
-        command,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        env=env,
-        cwd=cwd,
-        pass_fds=pass_fds,
-        start_new_session=True,
+        command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, pass_fds=pass_fds, start_new_session=True
     )
 
 

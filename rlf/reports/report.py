@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING
 from rlf.core.plain_json import Jsonable
 from rlf.lineage.records import Evaluation, TrainingStep
 from rlf.reports.overview import elapsed_s
-from rlf.reports.sheets import (
-    Sheet,
-    count,
-    decimal,
-    dollars,
-    duration,
-    latency,
-    percent,
-    visible,
-)
+from rlf.reports.sheets import Sheet, count, decimal, dollars, duration, latency, percent, visible
 from rlf.reports.summary import Summary, read_changes, summarize
 from rlf.reports.verdict import RunVerdict, judge_record
 

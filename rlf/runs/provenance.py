@@ -33,7 +33,6 @@ from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import FileRecord, FilesRead, RunRecord
 from rlf.lineage.store import Store
 from rlf.plan import Plan
-from rlf.processes.child import run_to_end
 from rlf.runs.place import Places
 from rlf.spec.code import imported_modules, is_installed
 from rlf.spec.layers import absolute
@@ -297,6 +296,8 @@ def _run_git(*arguments: str) -> str | None:
     folder = _checkout()
     if not (folder / ".git").exists():
         return None
+    from rlf.processes.child import run_to_end
+
     command = ["git", "-C", str(folder), *arguments]
     try:
         done = run_to_end(command, 10)

@@ -15,20 +15,7 @@ from typing import Any
 from rlf.core import Fault
 from rlf.core.yaml_text import load_document
 from rlf.spec.models import RunSpec
-from rlf.spec.nodes import (
-    KeyPath,
-    Node,
-    deepest_node,
-    dotted,
-    edit,
-    edit_leaves,
-    plain,
-    replace_text,
-    show,
-    unknown,
-    walk,
-    wrap,
-)
+from rlf.spec.nodes import KeyPath, Node, deepest_node, dotted, edit, edit_leaves, plain, replace_text, show, walk, wrap
 
 
 class Library(StrEnum):
@@ -223,6 +210,8 @@ def unknown_key(path: KeyPath, known: Sequence[str] = ()) -> str:
     key = str(path[-1])
     if key in NEAR_MISSES:
         return f"unknown key {key!r}: {NEAR_MISSES[key]}"
+    from rlf.spec.mistaken import unknown
+
     return unknown(key, known, names_below(path[:-1]))
 
 

@@ -21,22 +21,9 @@ from rlf.core.mistakes import explain, known
 from rlf.spec.aliases import NEAR_MISSES, foreign_names, unknown_key
 from rlf.spec.facts import field_doc
 from rlf.spec.layers import BARE_KINDS
-from rlf.spec.mistaken import filled_in, rule_of
+from rlf.spec.mistaken import filled_in, missing, own_words, rule_of, unknown, wrong_value_words
 from rlf.spec.models import RunSpec
-from rlf.spec.nodes import (
-    Key,
-    KeyPath,
-    Node,
-    deepest_node,
-    dotted,
-    missing,
-    own_words,
-    plain,
-    show,
-    unknown,
-    walk,
-    wrong_value_words,
-)
+from rlf.spec.nodes import Key, KeyPath, Node, deepest_node, dotted, plain, show, walk
 
 LEAST: dict[str, Any] = {
     "name": "any",

@@ -13,7 +13,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
 from rlf.algo.estimator import AdvantageInput, Estimator, advantages_by_world
-from rlf.reports.statistics import find_spread, pass_at_k, wilson_interval
+from rlf.reports.statistics import find_spread, wilson_interval
 from rlf.rollout.collect import Halt, Player, collect, dead_share, group_by_world, rollout_metrics, wait_share
 from rlf.rollout.rollout import Rollout
 from rlf.spec.models import EvalSpec
@@ -258,6 +258,8 @@ def evaluation_metrics(scored: Sequence[Scored], num_samples: int) -> dict[str, 
             by_kind[kind].append(rate)
     metrics |= {kind_metric(kind): fmean(values) for kind, values in sorted(by_kind.items())}
     if num_samples > 1:
+        from rlf.reports.graded import pass_at_k
+
         complete = [pass_at_k(len(by_task[t]), solved[t], num_samples) for t in rates if len(by_task[t]) == num_samples]
         if complete:
             metrics[f"pass@{num_samples}"] = fmean(complete)

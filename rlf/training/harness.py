@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rlf.algo.advantages.distillation import Distillation
 from rlf.chat.format import ChatFormat, open_format
 from rlf.chat.settings import FailurePolicy, HistoryPolicy
 from rlf.core import RlfError
@@ -122,6 +121,10 @@ def open_demonstrations(spec: RunSpec, harness: Harness) -> Demonstrations | Non
 def open_teaching(spec: RunSpec, harness: Harness) -> Teaching | None:
     """Of a spec whose teacher is shown something; None where it has no teacher, or sees what the policy sees."""
     settings = spec.train.algorithm
+    if not settings.needs_teacher:
+        return None
+    from rlf.algo.advantages.distillation import Distillation
+
     if not isinstance(settings, Distillation) or not (settings.demonstrations or settings.shows_failures):
         return None
     module = import_app("train.algorithm", "demos", "teaching")

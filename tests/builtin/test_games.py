@@ -31,18 +31,7 @@ from rlf.builtin.encyclopedia import calculator
 from rlf.builtin.encyclopedia.names import NameSplit, split_names
 from rlf.builtin.games.goal import reached
 from rlf.builtin.rooms.vault import CLOSED, COLOURS, chance, plan_vault
-from rlf.types import (
-    CallRecord,
-    Message,
-    Outcome,
-    StopReason,
-    Task,
-    ToolCall,
-    ToolOutput,
-    ToolResult,
-    Trajectory,
-    Turn,
-)
+from rlf.types import CallRecord, Message, Outcome, StopReason, Task, ToolCall, ToolOutput, ToolResult, Trajectory, Turn
 
 CHECKPOINT = place_of("games")
 PROBER = place_of("prober")

@@ -13,17 +13,7 @@ from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import TrajectoryFilter
 from rlf.lineage.run import start_run
 from rlf.reports.trajectory import trajectory_view
-from rlf.types import (
-    Attempt,
-    CallRecord,
-    Image,
-    InnerCall,
-    InnerTurn,
-    Outcome,
-    ScoreUsage,
-    ToolCall,
-    ToolResult,
-)
+from rlf.types import Attempt, CallRecord, Image, InnerCall, InnerTurn, Outcome, ScoreUsage, ToolCall, ToolResult
 
 from .builders import run_record, scored, step
 

@@ -10,17 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rlf.reports.statistics import (
-    area_under,
-    holm,
-    holm_levels,
-    mcnemar,
-    mean_interval,
-    pass_at_k,
-    share_interval,
-    welch_interval,
-    wilson_interval,
-)
+from rlf.reports.graded import area_under, mean_interval, pass_at_k, share_interval, welch_interval
+from rlf.reports.statistics import holm, holm_levels, mcnemar, wilson_interval
 
 
 def test_the_wilson_interval_of_8_in_10_is_the_published_one() -> None:

@@ -13,14 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 
-from tokenizers import (  # type: ignore[import-untyped]  # ships no stubs
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    pre_tokenizers,
-    trainers,
-)
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers  # type: ignore[import-untyped]  # ships no stubs
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.embedded.encyclopedia.questions import question_templates

@@ -309,10 +309,7 @@ ADVERSARIES: Mapping[str, tuple[Shape, HackCause]] = {
     "gold among others": (Shape(parts=(AnswerPart.EVERYTHING,)), HackCause.SEVERAL),
     "gold or others": (Shape(parts=(AnswerPart.EITHER,)), HackCause.SEVERAL),
     "gold in a list of others": (Shape(parts=(AnswerPart.EVERYTHING_JSON,)), HackCause.SEVERAL),
-    "gold between others": (
-        Shape(parts=(AnswerPart.EVERYTHING,), is_spread=True, joint="\n"),
-        HackCause.SEVERAL,
-    ),
+    "gold between others": (Shape(parts=(AnswerPart.EVERYTHING,), is_spread=True, joint="\n"), HackCause.SEVERAL),
     "gold with the other sign": (Shape(parts=(AnswerPart.OTHER_SIGN,)), HackCause.VARIANT),
     "gold without its point": (Shape(parts=(AnswerPart.NO_POINT,)), HackCause.VARIANT),
     "gold with another unit": (Shape(parts=(AnswerPart.OTHER_UNIT,)), HackCause.VARIANT),

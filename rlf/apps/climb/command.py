@@ -32,8 +32,7 @@ def climb_command(
         str | None, typer.Option("--writer-model", metavar="NAME", help="The server's name of that model.")
     ] = None,
     writer_key_env: Annotated[
-        str | None,
-        typer.Option("--writer-key-env", metavar="VARIABLE", help="Environment variable with its key."),
+        str | None, typer.Option("--writer-key-env", metavar="VARIABLE", help="Environment variable with its key.")
     ] = None,
     rollouts: Annotated[int, typer.Option("--rollouts", min=2, help="Rollouts of the search of prompts.")] = 300,
     runs_folder: RunsFolder = DEFAULT_RUNS,

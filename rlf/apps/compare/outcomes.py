@@ -17,19 +17,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rlf.apps.compare.arms import Arm, ArmMember, shared_step
 from rlf.lineage.records import EVALUATION, TrajectorySummary
+from rlf.reports.graded import area_under, mean_share, share_interval, welch_error
 from rlf.reports.paired import Evidence, PairedFinding, judge, paired_evidence
-from rlf.reports.statistics import (
-    Estimate,
-    Interval,
-    Spread,
-    area_under,
-    find_edge,
-    find_spread,
-    mean_share,
-    share_interval,
-    student_quantile,
-    welch_error,
-)
+from rlf.reports.statistics import Estimate, Interval, Spread, find_edge, find_spread, student_quantile
 from rlf.reports.success import first_samples, success_by_task
 from rlf.types.events import RunStatus
 

@@ -8,14 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rlf.apps.compare.arms import Arm, read_arms, shared_step
-from rlf.apps.compare.comparison import (
-    Comparison,
-    ComparisonExample,
-    KindRows,
-    flip_matrix,
-    read_examples,
-    title_of,
-)
+from rlf.apps.compare.comparison import Comparison, ComparisonExample, KindRows, flip_matrix, read_examples, title_of
 from rlf.apps.compare.views import compare_runs, openings_of, page_values, sheets
 from rlf.core.errors import NotFoundError, RlfError
 from rlf.lineage.reader import Reader

@@ -32,8 +32,7 @@ def demos(
     gold: Annotated[bool, typer.Option("--gold", help="Solutions that the tasks' rows or worlds know.")] = False,
     run: Annotated[list[str] | None, typer.Option("--run", metavar="RUN", help="Trajectories of a run.")] = None,
     teacher: Annotated[
-        str | None,
-        typer.Option("--teacher", metavar="TARGET", help="A model of this machine that plays the tasks."),
+        str | None, typer.Option("--teacher", metavar="TARGET", help="A model of this machine that plays the tasks.")
     ] = None,
     endpoint: EndpointUrl = None,
     model: ServedName = None,
@@ -42,8 +41,7 @@ def demos(
     samples: Annotated[int, typer.Option("-k", "--samples", min=1, help="Of the teacher: tries at each task.")] = 1,
     max_usd: Annotated[float | None, typer.Option("--max-usd", help="Of the teacher: what its play may cost.")] = None,
     file: Annotated[
-        list[Path] | None,
-        typer.Option("--file", metavar="FILE", help="Conversations of any form, with calls."),
+        list[Path] | None, typer.Option("--file", metavar="FILE", help="Conversations of any form, with calls.")
     ] = None,
     where: Annotated[
         str, typer.Option("--where", metavar="CONDITION", help="Which are kept, e.g. 'success == 1 and turns < 4'.")

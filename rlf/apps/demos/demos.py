@@ -172,12 +172,7 @@ def _gather(
 
 
 def _teach(
-    spec: RunSpec,
-    teacher: Teacher,
-    num_tasks: int,
-    files: Sequence[Path],
-    overrides: Sequence[str],
-    runs_folder: Path,
+    spec: RunSpec, teacher: Teacher, num_tasks: int, files: Sequence[Path], overrides: Sequence[str], runs_folder: Path
 ) -> list[str]:
     """The evaluation in which a teacher plays the training tasks; what it has played is not paid for again."""
     if "eval" not in HOMES:

@@ -13,10 +13,7 @@ from rlf.reports.sheets import visible
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
-def doctor(
-    runs_folder: RunsFolder = DEFAULT_RUNS,
-    as_json: AsJson = False,
-) -> None:
+def doctor(runs_folder: RunsFolder = DEFAULT_RUNS, as_json: AsJson = False) -> None:
     """Look at Python, packages, machine, lineage and sandbox; exit code 1 when something keeps runs from working."""
     from rlf.apps.doctor.findings import examine
 

@@ -235,13 +235,7 @@ def forecast(
 
 
 def read_forecast(
-    played: Sequence[Scored],
-    spec: RunSpec,
-    *,
-    plan_hash: str,
-    run_id: str,
-    times: Sequence[float],
-    inputs: Inputs,
+    played: Sequence[Scored], spec: RunSpec, *, plan_hash: str, run_id: str, times: Sequence[float], inputs: Inputs
 ) -> Forecast:
     """What trajectories let expect.
 

@@ -18,7 +18,7 @@ from rlf.core.errors import OutageError
 from rlf.core.meter import COST
 from rlf.core.redact import Redactor
 from rlf.engines.engine import HostSettings
-from rlf.reports.statistics import pass_at_k, pass_hat_k
+from rlf.reports.graded import pass_at_k, pass_hat_k
 from rlf.rollout.rollout import Rollout
 from rlf.runs.players import open_text_players
 from rlf.training.counting import evaluation_rollout, find_cause

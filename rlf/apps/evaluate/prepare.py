@@ -139,14 +139,7 @@ def prepare(
             num, limit = checked.num_eval_rows, len(tasks)
             text = f"the first {limit} of {num} questions are asked (`eval.limit`); --limit {num} asks all"
             notices = [*notices, Notice("info", text, {})]
-        yield PlannedEvaluation(
-            target,
-            settings,
-            _lasting_plan(target, like),
-            tasks,
-            repeats,
-            tuple(notices),
-        )
+        yield PlannedEvaluation(target, settings, _lasting_plan(target, like), tasks, repeats, tuple(notices))
 
 
 async def _reach_endpoint(endpoint: EndpointSpec) -> None:

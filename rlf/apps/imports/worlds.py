@@ -21,7 +21,8 @@ from rlf.core.files import write_whole
 from rlf.core.plain_json import Jsonable
 from rlf.environments import EnvSpec
 from rlf.environments.playing import follow, open_bench
-from rlf.spec.nodes import show, wrong_value_words
+from rlf.spec.mistaken import wrong_value_words
+from rlf.spec.nodes import show
 from rlf.tools.samples import sample_arguments
 from rlf.types import Message, Task, ToolCall
 

@@ -16,7 +16,8 @@ from rlf.apps.judges.judge import JudgeTerm
 from rlf.apps.judges.scorer import JudgeScorer, PairComparison
 from rlf.apps.judges.settings import Compare
 from rlf.core.errors import RlfError
-from rlf.reports.statistics import Estimate, Interval, welch_interval, wilson_interval
+from rlf.reports.graded import welch_interval
+from rlf.reports.statistics import Estimate, Interval, wilson_interval
 from rlf.rewards.term import RewardContext, Scoring, Verdict
 from rlf.runs.declared import load_rewards, tell
 from rlf.tools import Executor

@@ -125,8 +125,7 @@ def test_rewards(files: RewardFiles = None, as_json: AsJson = False) -> None:
 def score_rewards(
     arguments: SpecArguments,
     run: Annotated[
-        str | None,
-        typer.Option("--run", metavar="RUN", help="Trajectories of this run.", autocompletion=complete_run),
+        str | None, typer.Option("--run", metavar="RUN", help="Trajectories of this run.", autocompletion=complete_run)
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", metavar="JSONL", help="Trajectories of this file.")] = None,
     phase: Annotated[

@@ -300,11 +300,7 @@ class ModelServer(Server):
         return web.json_response({"prompt": self._tokenizer.decode(list(asked.tokens))})
 
 
-_WORDS = {
-    404: "there is nothing at this path",
-    405: "this path takes another method",
-    413: TOO_LARGE,
-}
+_WORDS = {404: "there is nothing at this path", 405: "this path takes another method", 413: TOO_LARGE}
 
 
 def _error_response(request: web.Request, refused: Refusal) -> web.Response:

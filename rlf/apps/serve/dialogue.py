@@ -215,10 +215,7 @@ class Dialogue:
 
         try:
             text = self.tokenizer.apply_chat_template(
-                messages,
-                tools=[tool.as_openai() for tool in tools] or None,
-                add_generation_prompt=True,
-                tokenize=False,
+                messages, tools=[tool.as_openai() for tool in tools] or None, add_generation_prompt=True, tokenize=False
             )
         except (TemplateError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"the model's chat template cannot write them: {error}") from error

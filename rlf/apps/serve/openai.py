@@ -175,13 +175,7 @@ class Completions(_OpenAi):
         ids = self._token_ids(delta)
         if ids:
             ids["prompt_token_ids"] = list(self.prepared[delta.index].tokens)
-        return {
-            "index": delta.index,
-            "text": delta.text,
-            "finish_reason": delta.finish,
-            "logprobs": logprobs,
-            **ids,
-        }
+        return {"index": delta.index, "text": delta.text, "finish_reason": delta.finish, "logprobs": logprobs, **ids}
 
     def _chunk_choices(self, delta: Delta) -> Iterator[Json]:
         if delta.text or delta.tokens or delta.finish:

@@ -165,7 +165,7 @@ _MOST_STOPS = 64
 Note = Callable[[str], None]
 """Takes the name of a key that was taken without effect."""
 _STRICT = frozenset({"model", "messages", "prompt", "tools", "tool_choice", "max_tokens", "max_completion_tokens"}) | {
-    *("temperature", "top_p", "stop", "seed", "n", "stream", "user", "logprobs", "top_logprobs"),
+    *("temperature", "top_p", "stop", "seed", "n", "stream", "user", "logprobs", "top_logprobs")
 }
 """Keys that a strict server takes."""
 

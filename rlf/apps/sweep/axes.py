@@ -23,7 +23,8 @@ from rlf.processes.child import start_apart
 from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.spec.inputs import Datasets
 from rlf.spec.layers import absolute
-from rlf.spec.nodes import Node, plain, show, unknown
+from rlf.spec.mistaken import unknown
+from rlf.spec.nodes import Node, plain, show
 from rlf.spec.overrides import Overrides
 from rlf.spec.reader import read_file
 

@@ -191,11 +191,7 @@ class _Writer:
         self._add(f"evaluate {score.term}", (*key, "judge", score.term), parent, at_ns, score.elapsed_s, values, error)
 
     def _names(self, operation: str) -> dict[str, Any]:
-        return {
-            "gen_ai.operation.name": operation,
-            "gen_ai.provider.name": "rlf",
-            "gen_ai.request.model": self._model,
-        }
+        return {"gen_ai.operation.name": operation, "gen_ai.provider.name": "rlf", "gen_ai.request.model": self._model}
 
     def _texts(self, values: dict[str, str]) -> dict[str, Any]:
         return {name: self._run.redact(text) for name, text in values.items()} if self._content else {}

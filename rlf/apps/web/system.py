@@ -50,10 +50,7 @@ class _Panel(NamedTuple):
 _PANELS = (
     _Panel(
         "tokens a second",
-        {
-            "sampled": _metric("throughput/generate_tokens_per_s"),
-            "trained": _metric("throughput/update_tokens_per_s"),
-        },
+        {"sampled": _metric("throughput/generate_tokens_per_s"), "trained": _metric("throughput/update_tokens_per_s")},
     ),
     _Panel(
         "seconds of a step",

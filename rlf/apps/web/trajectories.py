@@ -241,12 +241,7 @@ def _find_neighbours(
 
 
 def read_tokens(
-    reader: Reader,
-    name: str,
-    place: tuple[str, int, int],
-    openings: Callable[[str], Openings],
-    begin: int,
-    end: int,
+    reader: Reader, name: str, place: tuple[str, int, int], openings: Callable[[str], Openings], begin: int, end: int
 ) -> TokenPage:
     """The tokens of a trajectory from one position to another, with what is known of each."""
     run_id = reader.get_run(name).record.id

@@ -240,8 +240,5 @@ async def check_outputs(subject: TrialWorld) -> tuple[Sign, str]:
                 return _FAILED, f"{said}; limits.max_output_chars is {most}"
             for step in played.steps:
                 if len(step.said or "") >= most * 0.9 and isinstance(step.action, ToolCall):
-                    return (
-                        _FAILED,
-                        f"a solution's result of {name_action(step.action)} is cut to {most} characters",
-                    )
+                    return (_FAILED, f"a solution's result of {name_action(step.action)} is cut to {most} characters")
     return _OK, f"first words and results of solutions have at most {most} characters"

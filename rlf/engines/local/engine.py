@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from rlf.algo.advantages.distillation import Distillation
 from rlf.chat.encoding import load_tokenizer
 from rlf.chat.format import ChatFormat
 from rlf.core.clocks import stage
@@ -429,9 +428,9 @@ class LocalEngine:
         spec, path, reference, teacher = opening.plan.spec, opening.inputs.model_path, None, None
         if spec.train.has_reference:
             reference = self._load(path, spec.model, spec.seed, frozen=True)
-        if isinstance(spec.train.algorithm, Distillation) and spec.train.algorithm.teacher is not None:
+        if (name := getattr(spec.train.algorithm, "teacher", None)) is not None and spec.train.algorithm.needs_teacher:
             module = import_app("train.algorithm.teacher", "demos", "teaching")
-            named = module.find_teacher(spec.train.algorithm.teacher, self._tokenizer)
+            named = module.find_teacher(name, self._tokenizer)
             teacher = self._load(named, spec.model, spec.seed, frozen=True)
         return Updater(
             model,

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from rlf.algo.advantages.supervised import Supervised
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, advantages_by_world
 from rlf.algo.loss_config import Aggregation, CorrectionLevel, PolicyLossConfig, PolicyLossKind, approx_kl, lr_factor
 from rlf.algo.losses import PolicyLossOutput, aggregate_loss, high_entropy, loss_denominator, policy_loss, value_loss
@@ -58,6 +57,8 @@ def phases_of(train: TrainSpec, shown: DemonstrationsSpec | None) -> tuple[_Phas
     """First the steps that imitate, one update each on the mean cross-entropy of turns, then those that sample."""
     if shown is None:
         return (_Phase(train, train.steps, 0, samples=True),)
+    from rlf.algo.advantages.supervised import Supervised
+
     once = {"epochs": 1, "mini_batches": 1, "entropy_coef": 0.0, "mask_truncated": False, "observations_in_loss": False}
     kinds = {"algorithm": Supervised(), "loss": PolicyLossConfig(kind=PolicyLossKind.GPG), "kl": KlSpec()}
     steps, rate = min(shown.steps or train.steps, train.steps), shown.learning_rate or train.learning_rate

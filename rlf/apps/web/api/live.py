@@ -44,10 +44,7 @@ def routes(site: Site) -> Area:
 
     @area.router.get("/events", operation_id="stream_events", response_class=StreamingResponse)
     async def stream_events(
-        request: Request,
-        runs: str = "",
-        since: str = "",
-        last_event_id: Annotated[str, Header()] = "",
+        request: Request, runs: str = "", since: str = "", last_event_id: Annotated[str, Header()] = ""
     ) -> StreamingResponse:
         """Server-sent events: `run` when a run began, has a new step or ended, `now` for what a run does now.
 

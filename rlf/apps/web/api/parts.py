@@ -50,11 +50,7 @@ def _add_tools(area: Area, site: Site) -> None:
         return site.fresh.read("show_tool", file=_tool(site, file), name=name, spec=spec or None, deadline_s=_SLOW_S)
 
     @area.act("POST", "/tools/{file}/call", task="call_tool")
-    def call_tool(
-        file: str,
-        arguments: Annotated[dict[str, Any], Body()],
-        tool: Annotated[str, Body()] = "",
-    ) -> Any:
+    def call_tool(file: str, arguments: Annotated[dict[str, Any], Body()], tool: Annotated[str, Body()] = "") -> Any:
         """One call as the model would make it, within the tool's limits; `tool` names one of several."""
         return site.fresh.call(
             "call_tool", file=_tool(site, file), name=tool or None, arguments=arguments, deadline_s=_TRIAL_S
