@@ -22,6 +22,7 @@ import yaml
 from benchmarks.why_run import DATA, RIGHT, term, tool
 from rlf.apps.evaluate.forecast import Forecast, forecast
 from rlf.core.errors import RlfError
+from rlf.lineage.calls import read_costs
 from rlf.reports.verdict import VerdictKind, read_verdict
 from rlf.runs.place import open_reader
 from rlf.runs.start import run
@@ -236,7 +237,7 @@ def compare(place: Path, case: Case, *, is_run: bool) -> tuple[Forecast, bool, f
     run_id = known.read_text(encoding="utf-8")
     with open_reader(runs) as reader:
         verdict = read_verdict(reader, run_id, RunStatus.FINISHED)
-        cost_usd = sum(cost.cost_usd for cost in reader.costs(run_id))
+        cost_usd = sum(cost.cost_usd for cost in read_costs(reader, run_id))
     return found, verdict.kind is VerdictKind.LEARNED, cost_usd
 
 

@@ -348,7 +348,7 @@ def lengths(arguments):
 async def take_groups(times, arguments, *, late, forgets=False, oversample=1.5, deadline_s=None):
     """Positions of the tasks that steps took, how many were drawn, and those that are still under way."""
     from rlf.spec.models import RolloutSpec, TrainSpec
-    from rlf.training.collection import Stragglers
+    from rlf.training.stragglers import Stragglers
     from tests.training.trajectories import scored
 
     async def play(position, step, again, cut_off):

@@ -232,7 +232,7 @@ class Found:
 def read(case: Case, runs: Path) -> Found | None:
     """What a finished run came to; None where there is none."""
     from rlf.algo.health import HealthConfig
-    from rlf.lineage.resumed import training_scores
+    from rlf.lineage.upkeep import training_scores
     from rlf.runs.place import Places, open_reader
     from rlf.runs.restore import restore_plan
     from rlf.training.hidden import HiddenWatch

@@ -79,7 +79,7 @@ AREAS = {
         + ["cli/test_mistakes.py"],
     ),
     "lineage": (
-        [f"lineage/{name}.py" for name in ("recorder", "resumed", "rows", "store")],
+        [f"lineage/{name}.py" for name in ("recorder", "upkeep", "rows", "store")],
         ["lineage"],
     ),
     "update": (

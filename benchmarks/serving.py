@@ -32,7 +32,8 @@ from rlf.apps.serve.dialogue import Dialogue
 from rlf.chat.format import ChatFormat
 from rlf.data import load_tasks
 from rlf.engines.engine import HostSettings
-from rlf.engines.local.host import PolicyHost, load_host
+from rlf.engines.local.host import PolicyHost
+from rlf.engines.local.restored import load_host
 from rlf.rollout.loop import play
 from rlf.rollout.rollout import Rollout
 from rlf.spec.load import load_spec

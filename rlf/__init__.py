@@ -19,17 +19,15 @@ if TYPE_CHECKING:
     from rlf.apps.tools.trials import try_tools
     from rlf.core.errors import RlfError, RunError, SpecError
     from rlf.python.runs import Rows, Run, list_runs, load_run, resume, run
-    from rlf.python.specs import Check, check, plan_run
-    from rlf.python.tools import Tool, load_tools
+    from rlf.python.specs import Check, Tool, check, load_tools, plan_run
     from rlf.types.score import Scored
     from rlf.types.trajectory import Trajectory
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "python.specs": ("Check", "check", "plan_run"),
+    "python.specs": ("Check", "Tool", "check", "load_tools", "plan_run"),
     "python.runs": ("Rows", "Run", "list_runs", "load_run", "resume", "run"),
-    "python.tools": ("Tool", "load_tools"),
     "apps.compare.python": ("compare",),
     "apps.evaluate.python": ("evaluate",),
     "apps.formats.python": ("parse", "render"),

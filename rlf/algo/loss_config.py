@@ -174,8 +174,12 @@ class PolicyLossConfig(StrictModel):
     @property
     def reads_sampler(self) -> bool:
         """Whether the loss needs the sampler's log-probabilities."""
-        masks = (self.probability_mask, self.dppo_mask)
-        return self.correction.level is not CorrectionLevel.OFF or any(mask is not None for mask in masks)
+        return self.correction.level is not CorrectionLevel.OFF or {self.probability_mask, self.dppo_mask} != {None}
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether masks leave out some of the tokens that the loss mask has."""
+        return self.top_entropy < 1 or {self.off_policy_mask, self.probability_mask, self.dppo_mask} != {None}
 
 
 _KIND_DEFAULTS: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from rlf.chat.encoding import TurnEnds, Vision, decode, encode_template, turn_ends
+from rlf.chat.encoding import TurnEnds, decode, encode_template, turn_ends
 from rlf.chat.examples import readings_of
 from rlf.chat.marks import BARE_OBJECT, FOREIGN, Lookalikes, Marks, ParsedTurn, bare_calls
 from rlf.chat.scan import END_THINK, THINK, Scan, opens_thinking
@@ -26,6 +26,8 @@ from rlf.types import FailureClass, Message, RepairKind, ToolCall, ToolDescripti
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from rlf.chat.vision import Vision
 
 _BROKEN = frozenset(
     {FailureClass.BAD_JSON, FailureClass.BAD_CALL, FailureClass.MISSING_NAME, FailureClass.BAD_ARGUMENTS}

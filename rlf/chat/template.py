@@ -14,13 +14,15 @@ from enum import Enum
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rlf.chat.encoding import Vision, encode_data, encode_template
+from rlf.chat.encoding import encode_data, encode_template
 from rlf.chat.examples import tools_of_template
 from rlf.core import RlfError
 from rlf.types import Message, ToolDescription
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from rlf.chat.vision import Vision
 
 # White space around a sentinel shows whether the template strips contents; the \v tells it from the template's own.
 _LEFT, _RIGHT = "\n\n\n\v", "\v\n\n\n"

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -21,7 +22,7 @@ from rich.text import Text
 from rlf.cli.live import cost_parts, header_lines
 from rlf.cli.output import Parts
 from rlf.reports.progress import Progress
-from rlf.reports.sheets import count, decimal, duration, label_grid, percent, percent_range, sparkline, visible
+from rlf.reports.sheets import count, decimal, duration, label_grid, percent, percent_range, visible
 from rlf.reports.success import interval_of
 from rlf.types.events import EvaluationFinished, RunEvent
 
@@ -260,3 +261,40 @@ def _move_logs(old: TextIO, new: TextIO) -> None:
     for handler in logging.getLogger("rlf").handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is old:
             handler.setStream(new)
+
+
+_LEVELS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int, low: float | None = None, high: float | None = None) -> str:
+    """One character per value; more values than `width` are averaged into `width` equal segments.
+
+    Args:
+        values: The curve; a value that is not finite leaves a gap.
+        width: Most characters to use.
+        low: Value of the lowest level; None takes the smallest value shown.
+        high: Value of the highest level; None takes the largest value shown.
+    """
+    shown = _squeeze_values(values, width)
+    finite = [value for value in shown if math.isfinite(value)]
+    if not finite:
+        return " " * len(shown)
+    bottom = min(finite) if low is None else low
+    top = max(finite) if high is None else high
+    return "".join(_draw_level(value, bottom, top) for value in shown)
+
+
+def _draw_level(value: float, low: float, high: float) -> str:
+    if not math.isfinite(value):
+        return " "
+    # Halves, because the difference of two huge values may overflow.
+    share = (value / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.0
+    return _LEVELS[min(len(_LEVELS) - 1, max(0, int(share * len(_LEVELS))))]
+
+
+def _squeeze_values(values: Sequence[float], width: int) -> list[float]:
+    if len(values) <= width:
+        return list(values)
+    edges = [len(values) * i // width for i in range(width + 1)]
+    parts = ([value for value in values[start:end] if math.isfinite(value)] for start, end in pairwise(edges))
+    return [sum(value / len(part) for value in part) if part else math.nan for part in parts]

@@ -185,7 +185,7 @@ def main() -> None:
     heed_memory_limit()
     for word in sys.argv[1:]:
         if any("\ud800" <= character <= "\udfff" for character in word):  # not UTF-8, as a file's name may be
-            from rlf.core.text import clean
+            from rlf.core.redact import clean
 
             fix = "Rename the file, or write the argument in UTF-8."
             print(f"{clean(word)!r}: this is not UTF-8. {fix}", file=sys.stderr)

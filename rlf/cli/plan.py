@@ -134,7 +134,7 @@ def _show_work(report: PlanReport) -> Iterator[tuple[str, str]]:
 
 def _show_seeds(report: PlanReport) -> str:
     """`3 seeds x 200 questions a side separate 5.0 points, $4.20`, and what that is assumed from."""
-    from rlf.reports.paired import ASSUMED_SPREAD
+    from rlf.runs.planning import ASSUMED_SPREAD
 
     parts = []
     for one in report.seeds:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from inspect import Parameter
@@ -56,14 +56,14 @@ def find_definition(name: str) -> Definition | None:
     file = Path(place) if place.endswith(".py") else module_file(place)
     if file is None or "." in attribute:
         return None
-    source, bindings = _read_file(file, name)
+    source, bindings = read_bindings(file, name)
     own = [statement for bound, statement in bindings if bound == attribute]
     if not own and "*" not in {bound for bound, _ in bindings} and not any(word in source for word in _MAKES_NAMES):
         raise RlfError(missing_name(name, attribute, [bound for bound, _ in bindings]))
     return _read_definition(own[0]) if len(own) == 1 else None
 
 
-def _read_file(file: Path, name: str) -> tuple[str, list[tuple[str, ast.AST]]]:
+def read_bindings(file: Path, name: str) -> tuple[str, list[tuple[str, ast.AST]]]:
     """The source of a file, and what it binds. Raises RlfError, which names the callable that was looked for."""
     try:
         if not file.is_file():
@@ -213,84 +213,3 @@ def _check_name(name: str) -> str:
     if name not in _TYPING:
         raise LookupError(name)
     return name
-
-
-# Classes as their source defines them, read without running any of it.
-
-
-def read_class(name: str) -> type[Any]:
-    """The class `path/file.py:name` with stubs of its methods, those of bases in the same file included.
-
-    Raises:
-        RlfError: the file is not there, is not Python, has no such class, or does not settle what its methods take.
-    """
-    place, _, attribute = name.rpartition(":")
-    classes = _classes_in(Path(place), name)
-    if attribute not in classes:
-        raise RlfError(missing_name(name, attribute, list(classes)))
-    return _class_stub(classes[attribute], classes, name)
-
-
-def returned_keys(name: str, method: str) -> frozenset[str] | None:
-    """The keys of the mappings that a class's method returns, `score` for a number, none where there is no such method.
-
-    None where the source does not settle them.
-    """
-    place, _, attribute = name.rpartition(":")
-    file = Path(place) if place.endswith(".py") else module_file(place)
-    try:
-        classes = {} if file is None else _classes_in(file, name)
-    except RlfError:
-        return None
-    wanted = [attribute]
-    for each in wanted:
-        if each not in classes:
-            return None  # of another file, or made at run time
-        found = [statement for bound, statement in list_bindings(classes[each].body) if bound == method]
-        if found:
-            is_one = len(found) == 1 and isinstance(found[0], FUNCTIONS) and not found[0].decorator_list
-            return _keys_of(found[0]) if is_one else None
-        wanted += [base for base in map(ast.unparse, classes[each].bases) if base not in ("object", *wanted)]
-    return frozenset()
-
-
-def _classes_in(file: Path, name: str) -> dict[str, ast.ClassDef]:
-    return {bound: one for bound, one in _read_file(file, name)[1] if isinstance(one, ast.ClassDef)}
-
-
-def _keys_of(function: ast.AST) -> frozenset[str] | None:
-    found, left = set[str](), list(ast.iter_child_nodes(function))
-    while left:
-        node = left.pop()
-        if isinstance(node, ast.Return):
-            match node.value:
-                case ast.Dict(keys=keys) if all(isinstance(key, ast.Constant) for key in keys):
-                    found |= {str(key.value) for key in keys if isinstance(key, ast.Constant)}
-                case (
-                    ast.Constant(value=int() | float())
-                    | ast.Compare()
-                    | ast.Call(func=ast.Name("float" | "int" | "bool"))
-                ):
-                    found.add("score")
-                case _:
-                    return None
-        elif not isinstance(node, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
-            left += ast.iter_child_nodes(node)
-    return frozenset(found) if found else None
-
-
-def _class_stub(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], name: str) -> type[Any]:
-    bases = []
-    for base in node.bases:
-        found = classes.get(ast.unparse(base))
-        if found is None or found is node:
-            raise RlfError(f"{name}: its base {ast.unparse(base)!r} is not in the same file. Define it there.")
-        bases.append(_class_stub(found, classes, name))
-    members: dict[str, Any] = {"__doc__": ast.get_docstring(node)}
-    for method in (one for one in node.body if isinstance(one, FUNCTIONS)):
-        definition = define_function(method)
-        if not definition.complete and not method.name.startswith("_"):
-            words = f"{name}.{method.name}: a type or default is not built in, and its file is not imported"
-            raise RlfError(f"{words}. Write types such as `int`, `list[str]` or `Literal[...]`.")
-        members[method.name] = definition.stub
-    return type(node.name, tuple(bases), members)

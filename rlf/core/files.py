@@ -46,32 +46,9 @@ def is_run_id(run_id: str) -> bool:
     return _RUN_ID.fullmatch(run_id) is not None
 
 
-def check_run_id(run_id: str) -> str:
-    """The id. Raises RlfError for one that is not the plain name of a folder."""
-    if not is_run_id(run_id):
-        raise RlfError(
-            f"run id {run_id[:80]!r}: not a run's id; expected letters, digits, `.`, `_` and `-` alone, e.g. "
-            "`20260101-000000-abcd`. The database was changed or crafted: do not trust it."
-        )
-    return run_id
-
-
 def is_folder_name(text: str) -> bool:
     """Whether a model's or dataset's name is a path rather than a `builtin:` name or a Hugging Face id."""
     return text.startswith(("./", "../", "/", "~"))
-
-
-def path_inside(folder: Path, path: str | Path) -> Path:
-    """A path with every link followed, where it lies in a folder; a relative one starts there.
-
-    Raises:
-        RlfError: it is the folder itself, or lies outside of it.
-    """
-    root = folder.resolve()
-    found = (root / path).resolve()
-    if root not in found.parents:
-        raise RlfError(f"{path}: leads out of {folder}, to {found}. rlf read, changed and deleted nothing there.")
-    return found
 
 
 def run_folder(runs_folder: Path, run_id: str) -> Path:
@@ -448,6 +425,11 @@ def sync_path(path: Path) -> None:
         os.close(handle)
 
 
+def can_write(path: Path) -> bool:
+    """Whether this process may write a file or a folder, the file system included."""
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
 def shown_path(path: Path) -> str:
     """A path as messages show it: relative to the current folder when below it."""
     here = Path.cwd()
@@ -464,3 +446,26 @@ def why_not_read(path: Path) -> str | None:
         return None
     is_stored = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
     return None if is_stored else "it is a pipe, a socket or a device. Save its content to a file, and name that."
+
+
+def check_run_id(run_id: str) -> str:
+    """The id. Raises RlfError for one that is not the plain name of a folder."""
+    if not is_run_id(run_id):
+        raise RlfError(
+            f"run id {run_id[:80]!r}: not a run's id; expected letters, digits, `.`, `_` and `-` alone, e.g. "
+            "`20260101-000000-abcd`. The database was changed or crafted: do not trust it."
+        )
+    return run_id
+
+
+def path_inside(folder: Path, path: str | Path) -> Path:
+    """A path with every link followed, where it lies in a folder; a relative one starts there.
+
+    Raises:
+        RlfError: it is the folder itself, or lies outside of it.
+    """
+    root = folder.resolve()
+    found = (root / path).resolve()
+    if root not in found.parents:
+        raise RlfError(f"{path}: leads out of {folder}, to {found}. rlf read, changed and deleted nothing there.")
+    return found

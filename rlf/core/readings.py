@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import islice
 from typing import Any
 
 from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
@@ -29,8 +29,7 @@ _PROBES: Mapping[str, tuple[Any, ...]] = {
 }
 KINDS = frozenset(_PROBES)
 """Every type of JSON."""
-_CONSTANTS = {"true": True, "false": False, "null": None}
-_MAX_ERRORS = 64
+MAX_ERRORS = 64
 """Faults of one value that are looked at, and ways to repair it that are tried."""
 
 
@@ -129,32 +128,6 @@ class Readings:
         # Neither is accepted: the reading of an admitted type gives the better complaint.
         return text if self.takes(name, text) or ("string" in kinds and kind_of(value) not in kinds) else value
 
-    def coerced(self, value: Any) -> dict[str, Any] | None:
-        """The object with texts read as what the schema asks for, at any depth, where that makes it valid; else None.
-
-        A text that is valid where it stands is left as it is.
-        """
-        if isinstance(value, str):
-            value = _other_reading(value)
-        if not isinstance(value, dict):
-            return None
-        repaired: dict[str, Any] | None = self._repair(value, iter(range(_MAX_ERRORS)))
-        return repaired
-
-    def _repair(self, value: Any, tries: Iterator[int]) -> Any:
-        """Reads texts that errors name until none is left; a text that is read as JSON may hold further ones."""
-        errors = list(islice(self.validator.iter_errors(value), _MAX_ERRORS))
-        if not errors:
-            return value
-        for places in _list_repairs(errors):
-            if next(tries, None) is None:
-                return None
-            changed = _with_other_readings(value, sorted(places, key=repr))
-            repaired = None if changed is None else self._repair(changed, tries)
-            if repaired is not None:
-                return repaired
-        return None
-
 
 ANYTHING = Readings({"type": "object"})
 """No schema: any reading is accepted."""
@@ -178,7 +151,7 @@ def kind_of(value: Any) -> str:
     return "object"
 
 
-def _branches(error: ValidationError) -> Sequence[Sequence[ValidationError]] | None:
+def branches_of(error: ValidationError) -> Sequence[Sequence[ValidationError]] | None:
     """The errors of each choice that an error of `anyOf` or `oneOf` is made of; None for another."""
     match error.kind:
         case ValidationErrorKind.AnyOf() | ValidationErrorKind.OneOfNotValid():
@@ -190,7 +163,7 @@ def _refuses(error: ValidationError, place: Path) -> bool:
     """Whether an error is about what stands at a place, or inside it."""
     if tuple(error.instance_path)[: len(place)] == place:
         return True
-    branches = _branches(error)
+    branches = branches_of(error)
     return branches is not None and all(any(_refuses(one, place) for one in branch) for branch in branches)
 
 
@@ -200,7 +173,7 @@ def _ask_kind(errors: Iterator[ValidationError], place: Path, kind: str) -> list
     None: it is ruled out; else the single values of the type that are admitted, empty where any may be.
     """
     named: list[Any] = []
-    for error in islice(errors, _MAX_ERRORS):
+    for error in islice(errors, MAX_ERRORS):
         found = _ask_error(error, place, kind)
         if found is None:
             return None
@@ -209,7 +182,7 @@ def _ask_kind(errors: Iterator[ValidationError], place: Path, kind: str) -> list
 
 
 def _ask_error(error: ValidationError, place: Path, kind: str) -> list[Any] | None:
-    branches = _branches(error)
+    branches = branches_of(error)
     if branches is not None:
         found = [_ask_kind(iter(branch), place, kind) for branch in branches]
         admitting = [options for options in found if options is not None]
@@ -227,58 +200,3 @@ def _ask_error(error: ValidationError, place: Path, kind: str) -> list[Any] | No
         case ValidationErrorKind.Constant(expected_value=value):
             return [value] if kind_of(value) == kind else None
     return []
-
-
-def _other_reading(text: str) -> Any:
-    """What a text says beside itself: the one JSON value that it is, `True` in any case; the text where it is none."""
-    folded = text.lower()
-    if folded in _CONSTANTS:
-        return _CONSTANTS[folded]
-    try:
-        value, end = decode_json(text.strip())
-    except ValueError:
-        return text
-    # A text in quotes of its own says nothing else, and space around a number is no part of it.
-    is_whole = end == len(text.strip()) and not isinstance(value, str)
-    return value if is_whole and (isinstance(value, dict | list) or text == text.strip()) else text
-
-
-def _list_repairs(errors: Sequence[ValidationError]) -> Iterator[frozenset[Path]]:
-    """Places whose texts may be read otherwise to remove all errors; of each choice of `anyOf`, its own places."""
-    for places in islice(product(*map(_list_places, errors)), _MAX_ERRORS):
-        together = frozenset[Path]().union(*places)
-        if together:
-            yield together
-
-
-def _list_places(error: ValidationError) -> list[frozenset[Path]]:
-    branches = _branches(error) or ()
-    inside = [places for branch in branches for places in _list_repairs(branch)]
-    # Of an error without a text of its own nothing is asked: another's repair may remove it.
-    own = frozenset([tuple(error.instance_path)] if isinstance(error.instance, str) else ())
-    return [places for places in dict.fromkeys([own, *inside]) if places] or [own]
-
-
-def _with_other_readings(value: Any, places: Sequence[Path]) -> Any:
-    """The value with another reading of the texts at some places; None where one of them has none."""
-    for place in places:
-        value = _with_other_reading(value, place)
-        if value is None:
-            return None
-    return value
-
-
-def _with_other_reading(value: Any, place: Path) -> Any:
-    """A copy with the text at one place read otherwise; the rest is shared. None where it is the same."""
-    key: Any = place[0]
-    if len(place) > 1:
-        inside = _with_other_reading(value[key], place[1:])
-        if inside is None:
-            return None
-    else:
-        inside = _other_reading(value[key])
-        if inside is value[key]:
-            return None
-    if isinstance(value, list):
-        return [*value[:key], inside, *value[key + 1 :]]
-    return {**value, key: inside}

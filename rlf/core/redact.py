@@ -12,33 +12,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import unicodedata
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from html import unescape
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote_plus
-
-# Text in one form: what Unicode writes in several ways that mean the same is written in one.
-#
-# NFC, full and half width, digits of any script, dashes, quotes, spaces; characters of no width are dropped. What means
-# something else stays: a superscript, a fraction, a sign, upper case.
-
-_MAPPED = {
-    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe58\ufe63", "-"),
-    **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u02bc", "'"),
-    **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb\u300c\u300d\u300e\u300f", '"'),
-    "\u2044": "/",
-    "\u2215": "/",
-    "\u3002": ".",
-    "\u3001": ",",
-    "\u2026": "...",
-}
-_SAME_CHARACTER = ("<wide>", "<narrow>", "<noBreak>")
-"""Compatibility decompositions that differ in how they are set alone."""
-_UNSEEN = (0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x3164, 0xFFA0, *range(0xFE00, 0xFE10))
-_UNSEEN_CHARACTERS = frozenset(map(chr, (*_UNSEEN, *range(0xE0100, 0xE01F0))))  # that Unicode ignores beside Cf
 
 
 def fold(text: str) -> str:
@@ -49,26 +27,9 @@ def fold(text: str) -> str:
     """
     if text.isascii():
         return text
-    return unicodedata.normalize("NFC", "".join(map(_fold_character, unicodedata.normalize("NFC", text))))
+    from rlf.core.escapes import fold_characters
 
-
-@lru_cache(maxsize=4096)
-def _fold_character(character: str) -> str:
-    mapped = _MAPPED.get(character)
-    if mapped is not None:
-        return mapped
-    category = unicodedata.category(character)
-    if category == "Cf" or character in _UNSEEN_CHARACTERS:
-        return ""
-    if category == "Nd":
-        return str(unicodedata.decimal(character))
-    if category == "Zs":
-        return " "
-    tag, _, code = unicodedata.decomposition(character).partition(" ")
-    if tag not in _SAME_CHARACTER:
-        return character
-    plain = "".join(chr(int(each, 16)) for each in code.split())
-    return _MAPPED.get(plain, plain)
+    return fold_characters(text)
 
 
 # Characters that no file, database or model takes. The door that text from outside passes is `rlf.core.text`.
@@ -92,81 +53,8 @@ def clean(text: str) -> str:
     return text
 
 
-# Text without its escapes, with the place of each character: of JSON, URLs, HTML and Python, in any mixture and depth.
-#
-# Two texts that say the same in different escapes are equal once they are unescaped as far as it goes.
-
 MAX_ESCAPED_CHARS = 100
 """Most characters that one takes, escaped several times over: `&#X0026;&#X0023;39&#X003B;` is a quote."""
-_MAX_UNESCAPE_DEPTH = 8
-_SHORT = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b", "v": "\v", "a": "\a", "0": "\0"}
-# Runs, since several of them may make one character. A backslash before other letters is no escape.
-_ESCAPE = re.compile(
-    r"(?P<percent>(?:%[0-9A-Fa-f]{2})+)"
-    r"|(?P<entity>&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][0-9A-Za-z]{1,31});)"
-    r"|(?P<unit>(?:\\u[0-9A-Fa-f]{4})+)"
-    r"|(?P<wide>\\U[0-9A-Fa-f]{8})"
-    r"|(?P<byte>(?:\\x[0-9A-Fa-f]{2})+)"
-    r"|\\(?P<short>[nrtfbva0])"
-    r"|\\(?P<plain>[^0-9A-Za-z])"
-    r"|(?P<plus>\+)"
-)
-
-
-class Unescaped(NamedTuple):
-    """A text, and for each of its characters the place in the original."""
-
-    text: str
-    starts: list[int]
-    ends: list[int]
-
-
-def unescape_fully(text: str) -> Unescaped:
-    """The text without escapes, `+` as the space that it is in forms."""
-    found = Unescaped(text, list(range(len(text))), list(range(1, len(text) + 1)))
-    for _ in range(_MAX_UNESCAPE_DEPTH):
-        once = _unescape_once(found)
-        if once.text == found.text:
-            break
-        found = once
-    return found
-
-
-def _unescape_once(before: Unescaped) -> Unescaped:
-    parts, starts, ends, place = list[str](), list[int](), list[int](), 0
-    for match in _ESCAPE.finditer(before.text):
-        said = _decode(match)
-        parts += (before.text[place : match.start()], said)
-        first, last = before.starts[match.start()], before.ends[match.end() - 1]
-        starts += [*before.starts[place : match.start()], *[first] * len(said)]
-        ends += [*before.ends[place : match.start()], *[last] * len(said)]
-        place = match.end()
-    parts.append(before.text[place:])
-    return Unescaped("".join(parts), starts + before.starts[place:], ends + before.ends[place:])
-
-
-def _decode(match: re.Match[str]) -> str:
-    kind, text = match.lastgroup, match[0]
-    if kind == "percent":
-        return bytes.fromhex(text.replace("%", "")).decode(errors="replace")
-    if kind == "byte":  # of bytes in UTF-8, or of characters below U+0100
-        said = bytes.fromhex(text.replace("\\x", ""))
-        try:
-            return said.decode()
-        except UnicodeDecodeError:
-            return said.decode("latin-1")
-    if kind == "unit":
-        return bytes.fromhex(text.replace("\\u", "")).decode("utf-16-be", "replace")
-    if kind == "wide":
-        code = int(text[2:], 16)
-        return chr(code) if code < 0x110000 else text
-    if kind == "entity":
-        return unescape(text)
-    if kind == "plus":
-        return " "
-    return _SHORT[match["short"]] if kind == "short" else match["plain"]
-
-
 REDACTED = "[redacted]"
 
 SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
@@ -248,7 +136,11 @@ class Redactor:
         secrets |= {plain for secret in secrets for plain in _decode_secret(secret)}
         forms = {clean(form) for secret in secrets for form in _secret_forms(secret)}
         self._pattern = _any_of(forms)
-        self._escaped = _any_of({unescape_fully(form).text for form in forms})
+        self._escaped: re.Pattern[str] | None = None
+        if forms:
+            from rlf.core.escapes import unescape_fully
+
+            self._escaped = _any_of({unescape_fully(form).text for form in forms})
         self._by_head: dict[str, list[str]] = {}
         for form in forms:
             # secret also where the rest is cut off, and no word that stands there by chance
@@ -316,6 +208,8 @@ class Redactor:
         spans = [found.span() for found in self._pattern.finditer(text)]
         rest = self._pattern.sub(lambda found: "\0" * len(found[0]), text) if spans else text
         spans += self._cut_off(rest)
+        from rlf.core.escapes import unescape_fully
+
         for first, last in self._neighbourhoods(rest):
             plain = unescape_fully(rest[first:last])
             for found in self._escaped.finditer(plain.text):

@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from rlf.core.text import clean, clean_value
+from rlf.core.redact import clean
+from rlf.core.text import clean_value
 
 TAG = "tag:yaml.org,2002:"
 NULL, BOOL, INT, FLOAT, STR, MERGE = (TAG + name for name in ("null", "bool", "int", "float", "str", "merge"))

@@ -127,7 +127,7 @@ def mixture_files(path: str) -> list[str]:
     file = Path(path)
     if not path.endswith(MIXTURE_SUFFIX) or not file.is_file():
         return []
-    from rlf.data.source import read_mixture
+    from rlf.data.mixture import read_mixture
 
     return [one.path for one in read_mixture(file, path)]
 

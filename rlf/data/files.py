@@ -1,19 +1,17 @@
-"""Rows of files and of Hugging Face datasets."""
+"""Rows of files and of Hugging Face datasets, and their values by column name, dots leading into what JSON holds."""
 
 from __future__ import annotations
 
-import csv
 import json
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rlf.core import Fault, Place, SpecError
-from rlf.core.plain_json import HoldsBytes, NoJsonValue, json_value, parse_json
+from rlf.core import Fault, Place, SpecError, nearest
+from rlf.core.plain_json import HoldsBytes, NoJsonValue, json_value, parse_json, read_json
 
 # A row of a dataset with its place, and how faults of data are reported.
 
@@ -51,7 +49,7 @@ def fail(place: Place, path: str, message: str) -> SpecError:
     return SpecError([Fault(place, path, message)])
 
 
-def _not_utf8(place: Place, content: bytes) -> SpecError:
+def fail_encoding(place: Place, content: bytes) -> SpecError:
     from rlf.core.mistakes import not_utf8
 
     return fail(place, "", not_utf8(content, "A data file"))
@@ -88,32 +86,6 @@ def read_list(path: Path, shown: str) -> Iterator[Row]:
         yield Row(Place(shown), _require_object(row, Place(shown), f"row {index}"))
 
 
-def read_csv(path: Path, shown: str) -> Iterator[Row]:
-    """A header line with the columns, then a row a record."""
-    line = 1
-    if (form := find_form(path)) is not None:  # a wrong separator is no error of the reader's
-        raise fail(Place(shown), "", form)
-    csv.field_size_limit(sys.maxsize)  # of the process: a field may be as long as a text of JSON Lines
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            _refuse_repeated_fields(list(reader.fieldnames or ()), shown)
-            for row in reader:
-                line = reader.line_num
-                if None in row:
-                    raise fail(
-                        Place(shown, line, 1),
-                        "",
-                        f"the record has more fields than the header's {len(reader.fieldnames or ())} columns. "
-                        "Quote fields that hold commas.",
-                    )
-                yield Row(Place(shown, line, 1), row)
-    except csv.Error as error:
-        raise fail(Place(shown, line + 1, 1), "", f"not CSV: {error}. Check the quotes around here.") from error
-    except UnicodeDecodeError as error:
-        raise _not_utf8(Place(shown), path.read_bytes()) from error
-
-
 def find_form(path: Path) -> str | None:
     """The sentence about a file in another form than its suffix says; None where that is not seen."""
     from rlf.core.mistakes import explain
@@ -124,20 +96,12 @@ def find_form(path: Path) -> str | None:
     return None if found is None else found[0]
 
 
-def _refuse_repeated_fields(columns: list[str], shown: str) -> None:
-    """Of columns with one name only the last would be read."""
-    repeated = [f"{name!r} {count} times" for name, count in Counter(columns).items() if count > 1]
-    if repeated:
-        message = f"the header has {', '.join(repeated)}; a row has one value for each column. Rename the others."
-        raise fail(Place(shown, 1, 1), "", message)
-
-
 def _parse_json(text: bytes, place: Place) -> tuple[Any, Counter[str]]:
     """The value, and in how many objects of it each key stands more than once."""
     try:
         return parse_json(text.decode().removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
-        raise _not_utf8(place, text) from error
+        raise fail_encoding(place, text) from error
     except json.JSONDecodeError as error:
         where = Place(place.file, (place.line or 1) + error.lineno - 1, error.colno)
         raise fail(where, "", f"not JSON: {error.msg[0].lower()}{error.msg[1:]}. Correct this line.") from error
@@ -169,3 +133,77 @@ def _require_object(row: Any, place: Place, what: str) -> dict[str, Any]:
 def _type_name(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
+
+
+class NotJson(ValueError):
+    """A path continues inside a text that is not JSON."""
+
+
+def cell(values: Mapping[str, Any], column: str) -> Any:
+    """The value of a column, None where the row lacks it. A column whose own name has dots comes first.
+
+    Raises:
+        NotJson: the path leads into a text that does not hold JSON.
+    """
+    if column in values:
+        return values[column]
+    value: Any = values
+    for position, key in enumerate(parts := column.split(".")):
+        value = _child_at(_open_value(value, ".".join(parts[:position])), key)
+    return value
+
+
+def missing_column(rows: Sequence[Row], column: str) -> str | None:
+    """Why no row has a column: `no column 'x' ...`; None when one has it."""
+    if any(_has_column(row.values, column) for row in rows):
+        return None
+    parent, _, last = column.rpartition(".")
+    inside, reason = _keys_inside(rows, parent) if parent else ([], "")
+    if reason:
+        return f"no column {column!r}: {reason}"
+    if inside:
+        return f"no column {column!r}{nearest(last, inside)} ({parent} has: {', '.join(inside)})."
+    known = list(dict.fromkeys(name for row in rows for name in row.values))
+    spaced = "; there are spaces around it in the file. Remove them" if column in map(str.strip, known) else ""
+    return f"no column {column!r}{spaced or nearest(column, known)} (columns: {', '.join(known)})."
+
+
+def _has_column(values: Mapping[str, Any], column: str) -> bool:
+    try:
+        return column in values or cell(values, column) is not None
+    except NotJson:
+        return False
+
+
+def _keys_inside(rows: Sequence[Row], parent: str) -> tuple[list[str], str]:
+    """Keys of the first mapping that a column holds, or why it is none."""
+    reason = ""
+    for row in rows:
+        try:
+            found = _open_value(cell(row.values, parent), parent)
+        except NotJson as error:
+            reason = reason or str(error)
+            continue
+        if isinstance(found, Mapping):
+            return [str(key) for key in found], ""
+    return [], reason
+
+
+def _child_at(value: Any, key: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(key)
+    if isinstance(value, list | tuple) and key.isdecimal() and int(key) < len(value):
+        return value[int(key)]
+    return None
+
+
+def _open_value(value: Any, column: str) -> Any:
+    """A text's JSON; any other value as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return read_json(value)
+    except NoJsonValue as error:
+        raise NotJson(f"{column!r} is JSON as text, and in it: {error}") from error
+    except ValueError as error:
+        raise NotJson(f"{column!r} is text and not JSON, so it has no keys.") from error

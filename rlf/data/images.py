@@ -1,14 +1,17 @@
-"""The images of a row: from what a column holds to references, one for each mark in the prompt."""
+"""What a row has beside texts: its images, as references for each mark in the prompt, and the tools that it names."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rlf.core import nearest
 from rlf.core.errors import RlfError
 from rlf.core.images import read_image_file, read_image_header
+from rlf.core.plain_json import NoJsonValue, read_json
 from rlf.types.task import IMAGE_MARK, Image, Message
 
 _HEADER_BYTES = 65_536
@@ -81,3 +84,51 @@ def _of_path(path: Path) -> str:
     if header is None:
         raise ValueError(f"{path} is not a PNG, JPEG, GIF or WebP file. Convert the image to one.")
     return str(path)
+
+
+def tools_of_row(
+    value: Any, declared: Sequence[str] | None, undeclared: Counter[str] | None = None
+) -> tuple[str, ...] | None:
+    """Names of the tools that a row's trajectories may use; None, where the row says nothing, for all.
+
+    A name must be a declared tool's. Function descriptions (OpenAI's form, FTRL's rows) of tools that the spec does not
+    declare are counted, and left out of the names.
+
+    Args:
+        declared: the spec's tools; None takes any name.
+        undeclared: counts them by name.
+
+    Raises:
+        ValueError: what is wrong with the value.
+    """
+    if value is None or value == "":
+        return None
+    items = _read_list(value)
+    names: list[str] = []
+    for item in items:
+        described = isinstance(item, Mapping)
+        function = item.get("function", item) if isinstance(item, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else item
+        if not isinstance(name, str):
+            raise ValueError(f"got {item!r:.60}; expected the name of a tool. Write a list of names.")
+        if declared is None or name in declared:
+            names.append(name)
+        elif described and undeclared is not None:
+            undeclared[name] += 1
+        elif not described:
+            close = nearest(name, list(declared))
+            raise ValueError(f"no tool {name!r}{close} (declared: {', '.join(declared) or 'none'}). Name one of these.")
+    return tuple(dict.fromkeys(names))
+
+
+def _read_list(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        try:
+            value = read_json(value)
+        except NoJsonValue:
+            raise
+        except ValueError:
+            value = [value]
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"got {value!r:.60}; expected a list of tool names. Write e.g. [search, calculator].")
+    return list(value)

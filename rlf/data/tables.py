@@ -1,7 +1,9 @@
-"""Tables read by libraries, each imported when it is needed: parquet files and Hugging Face datasets."""
+"""Tables read by libraries, each imported when it is needed: CSV and parquet files, and Hugging Face datasets."""
 
 from __future__ import annotations
 
+import csv
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -10,7 +12,7 @@ from typing import Any
 
 from rlf.core import Place
 from rlf.core.plain_json import NoJsonValue, short_float
-from rlf.data.files import Row, fail
+from rlf.data.files import Row, fail, fail_encoding, find_form
 
 Convert = Callable[[Any], Any]
 """Changes a value that `to_pylist` gave; never called with None."""
@@ -181,3 +183,37 @@ def _why_not(error: Exception, name: str, config: str | None, split: str, *, rea
     with_config = "" if config is None else f"a configuration {config!r} and "
     expected = f"Expected a Hugging Face dataset with {with_config}a split {split!r}. For a file, write its path."
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. {expected}"
+
+
+def read_csv(path: Path, shown: str) -> Iterator[Row]:
+    """A header line with the columns, then a row a record."""
+    line = 1
+    if (form := find_form(path)) is not None:  # a wrong separator is no error of the reader's
+        raise fail(Place(shown), "", form)
+    csv.field_size_limit(sys.maxsize)  # of the process: a field may be as long as a text of JSON Lines
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            _refuse_repeated_fields(list(reader.fieldnames or ()), shown)
+            for row in reader:
+                line = reader.line_num
+                if None in row:
+                    raise fail(
+                        Place(shown, line, 1),
+                        "",
+                        f"the record has more fields than the header's {len(reader.fieldnames or ())} columns. "
+                        "Quote fields that hold commas.",
+                    )
+                yield Row(Place(shown, line, 1), row)
+    except csv.Error as error:
+        raise fail(Place(shown, line + 1, 1), "", f"not CSV: {error}. Check the quotes around here.") from error
+    except UnicodeDecodeError as error:
+        raise fail_encoding(Place(shown), path.read_bytes()) from error
+
+
+def _refuse_repeated_fields(columns: list[str], shown: str) -> None:
+    """Of columns with one name only the last would be read."""
+    repeated = [f"{name!r} {count} times" for name, count in Counter(columns).items() if count > 1]
+    if repeated:
+        message = f"the header has {', '.join(repeated)}; a row has one value for each column. Rename the others."
+        raise fail(Place(shown, 1, 1), "", message)

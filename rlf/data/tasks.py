@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rlf.core import Fault, Place, SpecError, hash_bytes, hash_json, nearest
 from rlf.core.plain_json import NoJsonValue, read_json
 from rlf.core.text import list_some, show_value
-from rlf.data.files import Row, fail, read_values, shown_name
-from rlf.data.source import cell, missing_column, read_rows, tools_of_row
+from rlf.data.files import Row, cell, fail, missing_column, read_values, shown_name
+from rlf.data.source import read_rows
 from rlf.types import Message, Task
 
 if TYPE_CHECKING:
@@ -368,6 +368,8 @@ class _Maker:
     def _read_tools(self, listed: Any, row: Row) -> tuple[str, ...] | None:
         if listed is None:
             return None
+        from rlf.data.images import tools_of_row
+
         return self._try_column(self.tools or "", row, lambda: tools_of_row(listed, self.declared, self.undeclared))
 
     def _read_id(self, number: int, row: Row) -> str:

@@ -24,7 +24,7 @@ from yarl import URL
 
 from rlf.core.clocks import TimeLimit, Timers
 from rlf.core.connections import CleanConnector, HttpAnswer, RequestHead, send_request
-from rlf.core.text import clean
+from rlf.core.redact import clean
 from rlf.endpoints.attribution import RequestFacts, RequestPhase, outcome_of
 from rlf.endpoints.guard import AddressGuard, BlockedAddress, GuardedResolver
 from rlf.endpoints.spec import EndpointFailure, Redirects, retry_after_s

@@ -14,7 +14,8 @@ from enum import StrEnum
 from typing import Any
 
 from rlf.core.images import decode_base64, read_image_header
-from rlf.core.text import clean, clean_value
+from rlf.core.redact import clean
+from rlf.core.text import clean_value
 from rlf.endpoints.spec import EndpointFailure, Usage, unusable
 from rlf.types import Image, Outcome
 

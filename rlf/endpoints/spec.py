@@ -15,9 +15,9 @@ from typing import Any, Final
 from pydantic import Field, field_validator
 
 from rlf.core import RlfError
-from rlf.core.kinds import Headers, StrictModel, check_host, header_value, wrong_value
-from rlf.core.redact import SECRET_HEADER, SECRET_NAME
-from rlf.core.text import clean
+from rlf.core.addresses import Headers, check_host, header_value
+from rlf.core.kinds import StrictModel, wrong_value
+from rlf.core.redact import SECRET_HEADER, SECRET_NAME, clean
 from rlf.endpoints.attribution import KEY_REFUSED
 from rlf.types import Outcome
 

@@ -18,7 +18,7 @@ from rlf.core.identity import hash_path
 from rlf.plan import Plan
 from rlf.plan.estimate import PlannedEngine
 from rlf.spec import LoadedSpec, RunSpec
-from rlf.spec.engines import ENGINES, Feature
+from rlf.spec.engines import Feature
 from rlf.spec.model_files import model_location
 from rlf.spec.models import Schedule
 from rlf.types.events import EventSink, Notice
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rlf.chat.format import ChatFormat
-    from rlf.lineage.records import RunRecord
     from rlf.training.harness import Traffic
 
 
@@ -289,25 +288,3 @@ def engine_of(spec: RunSpec) -> Engine:
     if not isinstance(spec.engine, Engine):
         raise RlfError(f"engine {spec.engine.kind}: {type(spec.engine).__name__} is not an rlf.engines.engine.Engine.")
     return spec.engine
-
-
-def recorded_engine(record: RunRecord) -> Engine:
-    """The engine of a recorded run, as it was set. Raises RlfError where it is no longer installed, or is no engine."""
-    refuse_evaluation(record)
-    kind, settings = ENGINES.get(record.engine), record.plan.get("spec", {}).get("engine", {})
-    known = {key: value for key, value in settings.items() if key in kind.model_fields}  # an older rlf had others too
-    engine = kind.model_validate(known | {"kind": record.engine})
-    assert isinstance(engine, Engine), f"{engine} opens no runs"
-    return engine
-
-
-def refuse_evaluation(record: RunRecord) -> None:
-    """Raises RlfError for an evaluation, where a run that trains is needed."""
-    from rlf.lineage.records import EVALUATION  # which `rlf check` does not load
-
-    if record.engine == EVALUATION:
-        of = "" if record.parent_id is None else f" of run {record.parent_id}"
-        raise RlfError(
-            f"run {record.id}: is an evaluation{of}, which trains no model. `rlf eval {record.id}` continues it if it "
-            "was stopped, and repeats it otherwise."
-        )

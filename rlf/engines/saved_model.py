@@ -53,36 +53,6 @@ def load_saved(folder: Path) -> PreTrainedModel:
         raise RunError(f"{folder}: the trained model does not load from {path!r}: {first_line(error)}") from error
 
 
-def load_whole(kind: Any, path: str | Path, **options: Any) -> PreTrainedModel:
-    """A model whose every weight is of its files: transformers draws those that they lack, and leaves out others.
-
-    Weights beside those of its modules, such as a trainer's value head, are no fault.
-
-    Args:
-        kind: the class of transformers that loads it.
-
-    Raises:
-        ValueError: the files lack weights, or have some of another shape, or more for modules of the model.
-    """
-    model, info = kind.from_pretrained(path, output_loading_info=True, ignore_mismatched_sizes=True, **options)
-    again = "Fetch the model's files again"
-    if missing := sorted(info["missing_keys"]):
-        raise ValueError(f"its weights lack {list_some(missing)}. {again}")
-    if odd := sorted(info["mismatched_keys"]):
-        shapes = [f"{name} {list(found)} (config.json: {list(expected)})" for name, found, expected in odd]
-        raise ValueError(f"its weights have other shapes than its config.json says: {list_some(shapes)}. {again}")
-    own = {_module_form(name) for name, _ in model.named_parameters()}
-    if more := [name for name in sorted(info["unexpected_keys"]) if _module_form(name) in own]:
-        raise ValueError(f"its weights have {list_some(more)}, which its config.json leaves no room for. {again}")
-    loaded: PreTrainedModel = model
-    return loaded
-
-
-def _module_form(name: str) -> str:
-    """The module of a weight, with its layer and expert as any."""
-    return re.sub(r"\.\d+(?=\.)", ".*", name).rpartition(".")[0]
-
-
 def auto_model(config: Any) -> Any:
     """The class of transformers that OpenRLHF trains a model as: the one for images where it sees any."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
@@ -116,3 +86,33 @@ def find_file_damage(checkpoint: Path, sha256: str | None = None) -> str | None:
     except (OSError, ValueError, AttributeError) as error:
         return f"{MANIFEST} cannot be read: {error}"
     return None
+
+
+def load_whole(kind: Any, path: str | Path, **options: Any) -> PreTrainedModel:
+    """A model whose every weight is of its files: transformers draws those that they lack, and leaves out others.
+
+    Weights beside those of its modules, such as a trainer's value head, are no fault.
+
+    Args:
+        kind: the class of transformers that loads it.
+
+    Raises:
+        ValueError: the files lack weights, or have some of another shape, or more for modules of the model.
+    """
+    model, info = kind.from_pretrained(path, output_loading_info=True, ignore_mismatched_sizes=True, **options)
+    again = "Fetch the model's files again"
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(f"its weights lack {list_some(missing)}. {again}")
+    if odd := sorted(info["mismatched_keys"]):
+        shapes = [f"{name} {list(found)} (config.json: {list(expected)})" for name, found, expected in odd]
+        raise ValueError(f"its weights have other shapes than its config.json says: {list_some(shapes)}. {again}")
+    own = {_module_form(name) for name, _ in model.named_parameters()}
+    if more := [name for name in sorted(info["unexpected_keys"]) if _module_form(name) in own]:
+        raise ValueError(f"its weights have {list_some(more)}, which its config.json leaves no room for. {again}")
+    loaded: PreTrainedModel = model
+    return loaded
+
+
+def _module_form(name: str) -> str:
+    """The module of a weight, with its layer and expert as any."""
+    return re.sub(r"\.\d+(?=\.)", ".*", name).rpartition(".")[0]

@@ -16,11 +16,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from rlf.core.callables import locate
 from rlf.core.clocks import Deadline, Timers, clock
-from rlf.core.text import clean, describe, shorten
-from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
-from rlf.environments.states import describe_difference, hash_state, plain_state
+from rlf.core.redact import clean
+from rlf.core.text import describe, shorten
+from rlf.environments.kind import EnvSpec
+from rlf.environments.world import MakeWorld, Step, World, describe_difference, hash_state, plain_state
 from rlf.tools.execution.detached import DetachedTasks
-from rlf.tools.results import ToolFailure, failure_by, to_output
+from rlf.tools.outputs import to_output
+from rlf.tools.results import ToolFailure, failure_by
 from rlf.types import (
     Outcome,
     Phase,

@@ -19,10 +19,10 @@ from typing import Any, NoReturn, Protocol, TextIO, cast
 from rlf.core import RlfError, nearest
 from rlf.core.callables import is_async
 from rlf.core.text import describe
-from rlf.environments.kind import Step, World
+from rlf.environments.world import Step, World
 from rlf.tools.execution.detached import CancelledItself
+from rlf.tools.misfits import ArgumentAdapter
 from rlf.tools.python.description import describe_function
-from rlf.tools.python.parameters import ArgumentAdapter
 from rlf.tools.python.threads import ThreadPool
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription

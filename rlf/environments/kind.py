@@ -6,9 +6,9 @@ A kind is one file of `rlf.environments.kinds`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, PrivateAttr
 
@@ -17,90 +17,13 @@ from rlf.core.callables import NotRun
 from rlf.core.kinds import Kind, StrictModel
 from rlf.core.meter import Meter
 from rlf.tools.kind import Limits
-from rlf.types import Task, ToolCall, ToolDescription, Turn
+from rlf.types import ToolDescription
 
-# The world of one trajectory, as a kind implements it.
-#
-# A kind knows its world and nothing of deadlines, permits, records or models: the pool has these, the same for every
-# kind. All methods but `close` may raise: a `ToolFailure` out of `call` is a refusal that the model reads, anything
-# else is the world's own failure.
-
+if TYPE_CHECKING:
+    from rlf.environments.world import MakeWorld
 
 DOCUMENTS = "tools"
 """The column of rows that bring their own tools, as documents in OpenAI's form."""
-ANY_ARGUMENTS = {"type": "object", "additionalProperties": True}
-"""Schema of a tool that rows describe in different ways: what is wrong with a call, it says itself."""
-
-
-class Step(NamedTuple):
-    """Result of a call, or of a turn without calls."""
-
-    said: Any
-    """Of a call: text, a `ToolOutput`, or any value that JSON can write. Of a reply: text; None: nothing."""
-    reward: float | None = None
-    """For this step alone; None: the world gives none."""
-    done: bool = False
-    """Whether the episode is over."""
-
-
-class World(ABC):
-    """One world. Its methods are awaited one after the other, never side by side."""
-
-    ends_when_cancelled: bool = False
-    """Whether no code of others runs on the event loop, so that a cancelled call ends at once."""
-    shows_state: bool = False
-    """Whether `state` gives something: it is asked after the reset and after every step."""
-    begins_by_copy: bool = False
-    """Whether a task's worlds but the first may begin with its `snapshot`, where that is less work than `reset`."""
-
-    @abstractmethod
-    async def reset(self, task: Task, seed: int) -> str | None:
-        """Brings the world to the first state of a task, once. Returns its first text, or None.
-
-        Args:
-            seed: the same for all trajectories of a task, so that their worlds begin equal.
-        """
-
-    async def call(self, call: ToolCall) -> Step:
-        """Runs one call of a tool of the world, whose arguments satisfy its schema.
-
-        Raises:
-            ToolFailure: the call is refused; the model reads why, and the world goes on.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no tools")
-
-    async def reply(self, text: str) -> Step:
-        """Answers a turn that calls nothing; of worlds that speak."""
-        return Step(None)
-
-    async def review(self, turns: Sequence[Turn]) -> None:  # noqa: B027 - most score their state alone
-        """Takes what the model wrote, refused calls included, before `score`; not asked where nothing was sampled."""
-
-    @abstractmethod
-    async def score(self) -> Mapping[str, float]:
-        """Scores of the state as it is, by name. The world is asked once, at the end."""
-
-    async def gold(self) -> Sequence[ToolCall | str] | None:
-        """Calls and answers that solve the task from its first state; None where they are not known.
-
-        For tests of worlds alone: asked after `reset`, and never shown to a policy.
-        """
-        return None
-
-    async def state(self) -> Any:
-        """The state as JSON values: equal where the worlds are equal. A large one by hashes of its parts."""
-        return None
-
-    async def snapshot(self) -> Any:
-        """The world as a value that pickle takes and that nothing changes; None if it has none."""
-        return None
-
-    async def restore(self, snapshot: Any) -> None:
-        """Brings a new world to a `snapshot`, instead of `reset`."""
-        raise NotImplementedError(f"{type(self).__name__} has no snapshots")
-
-    async def close(self) -> None:  # noqa: B027 - most worlds hold nothing
-        """Releases what the world holds, in any state; called once, also without a reset."""
 
 
 class EnvLimits(StrictModel):
@@ -118,10 +41,6 @@ class EnvLimits(StrictModel):
     """Worlds that there are at once; further trajectories wait for one in their order."""
     max_output_chars: int = Field(Limits().max_output_chars, ge=100)
     """Longest result of a call that the model is shown, the marker of a cut included."""
-
-
-MakeWorld = Callable[[], Coroutine[Any, Any, World]]
-"""Makes a new world of an open kind, which is then reset once. Counts as a part of the reset."""
 
 
 class EnvSpec(Kind, ABC, allow_inf_nan=False):
@@ -238,10 +157,3 @@ ENV_KINDS: Registry[EnvSpec] = Registry(
     "rlf.environments.kinds",
     EnvSpec,  # type: ignore[type-abstract]  # compared with, never instantiated
 )
-
-
-def read_document(document: Mapping[str, Any]) -> ToolDescription:
-    """A tool from its document, in OpenAI's form or without its envelope."""
-    function = document.get("function", document)
-    schema = function.get("parameters") or {"type": "object", "properties": {}}
-    return ToolDescription(function["name"], function.get("description") or "", schema)

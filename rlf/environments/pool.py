@@ -16,7 +16,8 @@ from rlf.core import RlfError, derive_seed
 from rlf.core.clocks import Timers
 from rlf.core.meter import Meter
 from rlf.environments.episode import FirstStates, WorldEpisode
-from rlf.environments.kind import EnvSpec, MakeWorld
+from rlf.environments.kind import EnvSpec
+from rlf.environments.world import MakeWorld
 from rlf.tools.declaration import ToolDeclaration
 from rlf.tools.execution.detached import DetachedTasks
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime

@@ -12,8 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 from rlf.environments.instances import UNFIT, StandIn, read_instance_answer
-from rlf.environments.kind import EnvLimits, Step
+from rlf.environments.kind import EnvLimits
 from rlf.environments.workers import sandboxed_class
+from rlf.environments.world import Step
 from rlf.sandbox import LevelChoice, Request, Sandbox, SandboxOutcome, SandboxSpec
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome as ToolOutcome

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, delete, insert, select
 
 from rlf.core.redact import Redactor
 from rlf.lineage import tables
-from rlf.lineage.records import INTERRUPTED, Cost
+from rlf.lineage.records import INTERRUPTED
 from rlf.types import Scored
 from rlf.types.score import usage_by_name
 
@@ -70,29 +70,3 @@ def keep_unrecorded(
 
 def _read_unrecorded(run_id: str) -> dict[str, str]:
     return {"run_id": run_id, "phase": INTERRUPTED, "kind": OTHER, "name": "in no trajectory"}
-
-
-def costs_of(rows: Iterable[tuple[str, str, str, str]]) -> list[Cost]:
-    """Costs of rows of (phase, kind, name, usage): the dearest first."""
-    sums: dict[tuple[str, str], Counter[str]] = {}
-    by_phase: dict[tuple[str, str], dict[str, float]] = {}
-    for phase, kind, name, text in rows:
-        usage = json.loads(text)
-        sums.setdefault((kind, name), Counter()).update(usage)
-        by_phase.setdefault((kind, name), {})[phase] = usage.get("cost_usd", 0.0)
-    found = [_make_cost(kind, name, usage, by_phase[kind, name]) for (kind, name), usage in sums.items()]
-    return sorted(found, key=lambda cost: (-cost.cost_usd, -cost.num_tokens, cost.name))
-
-
-def _make_cost(kind: str, name: str, usage: Mapping[str, float], by_phase: Mapping[str, float]) -> Cost:
-    num_tokens = sum(usage.get(unit, 0) for unit in ("prompt_tokens", "completion_tokens", "num_tokens"))
-    return Cost(
-        kind=kind,
-        name=name,
-        num_requests=int(usage.get("requests", 0)),
-        num_without_usage=int(usage.get("requests_without_usage", 0)),
-        num_tokens=int(num_tokens),
-        num_cached_tokens=int(usage.get("cached_tokens", 0)),
-        cost_usd=usage.get("cost_usd", 0.0),
-        cost_usd_by_phase=dict(by_phase),
-    )

@@ -6,14 +6,18 @@ Edges go from what a thing was made of to the thing.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy import select
+
 from rlf.core import RlfError, hash_json
+from rlf.lineage import tables
 from rlf.lineage.reader import Reader
-from rlf.lineage.records import TRAIN, AcceptedChange, Run, StoredTrajectory, TrajectoryFilter
+from rlf.lineage.records import INTERRUPTED, TRAIN, AcceptedChange, Run, StoredTrajectory, TrajectoryFilter
 from rlf.types import ToolCall, ToolResult
 
 
@@ -106,7 +110,7 @@ def read_graph(reader: Reader, run_id: str, step: int | None = None) -> Graph:
     run = reader.get_run(run_id)
     sources = [GraphNode(file.role, file.path, file.sha256, ()) for file in run.record.files]
     plan = GraphNode("plan", run.record.plan_hash[:12], run.record.plan_hash, tuple(node.key for node in sources))
-    data, tried = tuple(node.key for node in sources if node.kind == "data"), reader.row_hashes(run_id)
+    data, tried = tuple(node.key for node in sources if node.kind == "data"), row_hashes(reader, run_id)
     # The questions that each phase tried, as one node: which of the data's rows the run really saw.
     rows = [GraphNode("rows", f"{len(own)} {phase}", hash_json(list(own)), data) for phase, own in tried.items()]
     surroundings = [*_surrounding_nodes(run), *rows]
@@ -234,3 +238,15 @@ _MEASURED = re.compile(
 def hash_metrics(metrics: dict[str, float]) -> str:
     """sha256 of the metrics that a plan decides, to the last bit."""
     return hash_json({name: repr(value) for name, value in metrics.items() if not _MEASURED.match(name)})
+
+
+def row_hashes(reader: Reader, run_id: str) -> dict[str, list[str]]:
+    """Hashes of the questions that were tried, sorted, by phase."""
+    columns = tables.trajectories.c
+    counted = (columns.run_id == run_id, columns.phase != INTERRUPTED)
+    query = select(columns.phase, columns.task_sha256).where(*counted).distinct()
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in reader.fetch_all(query.order_by(columns.phase, columns.task_sha256)):
+        if row.task_sha256 is not None:
+            found[row.phase].append(row.task_sha256)
+    return dict(found)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,30 +40,6 @@ def current_process() -> Process:
 def process_of(pid: int) -> Process:
     """A process of this machine that was just started."""
     return Process(pid, platform.node(), _read_boot_id(), _start_ticks(pid) or 0)
-
-
-def send_signal(process: Process, number: int, *, to_session: bool = False) -> bool:
-    """Sends a signal to the same process; false if it is gone. A reused pid gets none.
-
-    Args:
-        to_session: whether all processes of the group that it leads get it.
-    """
-    try:
-        held = os.pidfd_open(process.pid)
-    except OSError:
-        return False
-    try:
-        if is_gone(process):  # from here on the pid is held, so that it cannot become another's
-            return False
-        if to_session:
-            os.killpg(process.pid, number)
-        else:
-            signal.pidfd_send_signal(held, number)
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(held)
-    return True
 
 
 def is_visible(process: Process) -> bool:

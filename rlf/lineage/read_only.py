@@ -14,25 +14,15 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-logger = logging.getLogger(__name__)
+from rlf.core.files import can_write
 
-_EFFECTIVE = os.access in os.supports_effective_ids
+logger = logging.getLogger(__name__)
 
 
 def has_lineage(runs_folder: Path) -> bool:
     """Whether there is a lineage to look for earlier runs in: that of RLF_DB, else the folder's own."""
     where = os.environ.get("RLF_DB", "").removeprefix("sqlite:///") or str(runs_folder / "rlf.db")
     return "://" in where or Path(where).is_file()
-
-
-def can_write(path: Path) -> bool:
-    """Whether this process may write a file or a folder, the file system included."""
-    return os.access(path, os.W_OK, effective_ids=_EFFECTIVE)
-
-
-def is_read_only(path: Path) -> bool:
-    """Whether a database that is there cannot be written."""
-    return path.is_file() and not (can_write(path) and can_write(path.parent))
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:

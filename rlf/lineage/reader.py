@@ -13,21 +13,18 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, and_, case, func, select, tuple_
 
 from rlf.core import RlfError
-from rlf.core.text import clean
+from rlf.core.redact import clean
 from rlf.lineage import tables
 from rlf.lineage.blobs import read_blobs
 from rlf.lineage.chain import Link, read_link
-from rlf.lineage.costs import costs_of
 from rlf.lineage.lease import has_owner
 from rlf.lineage.process import Process
 from rlf.lineage.records import (
     EVALUATION,
     HIDDEN,
-    INTERRUPTED,
     TRAIN,
     AcceptedChange,
     Checkpoint,
-    Cost,
     Evaluation,
     Export,
     FileRecord,
@@ -37,7 +34,6 @@ from rlf.lineage.records import (
     RunLine,
     StepTotals,
     StoredTrajectory,
-    ToolCallSummary,
     TrainingStep,
     TrajectoryFilter,
     TrajectorySummary,
@@ -55,7 +51,6 @@ from rlf.lineage.values import (
     run,
     run_line,
     summary,
-    tool_summary,
     value,
 )
 
@@ -136,7 +131,7 @@ class Reader:
             query = query.where(tuple_(table.c.started, table.c.id) < last.scalar_subquery())
         query = query.limit(limit)
         lease_folder = self.store.lease_folder
-        return [run_line(row, lease_folder) for row in self._fetch_all(query)]
+        return [run_line(row, lease_folder) for row in self.fetch_all(query)]
 
     def owner(self, run_id: str) -> Process | None:
         """The process that runs a run; None where none does."""
@@ -150,26 +145,26 @@ class Reader:
         """Training steps in order; with `after_s`, those that finished after that moment; every `stride`-th of them."""
         query = _select_of_run(tables.steps, run_id).order_by(tables.steps.c.step)
         query = query if stride == 1 else query.where(tables.steps.c.step % stride == 0)
-        rows = self._fetch_all(query if after_s is None else query.where(tables.steps.c.finished > after_s))
+        rows = self.fetch_all(query if after_s is None else query.where(tables.steps.c.finished > after_s))
         return [TrainingStep(row.step, metrics(row.metrics), row.finished) for row in rows]
 
     def evaluations(self, run_id: str, after_s: float | None = None) -> list[Evaluation]:
         """Evaluations in order of step, then mode; with `after_s`, those that finished after that moment."""
         table = tables.evaluations
         query = _select_of_run(table, run_id).order_by(table.c.step, table.c.mode)
-        rows = self._fetch_all(query if after_s is None else query.where(table.c.finished > after_s))
+        rows = self.fetch_all(query if after_s is None else query.where(table.c.finished > after_s))
         return list(map(_make_evaluation, rows))
 
     def checkpoints(self, run_id: str) -> list[Checkpoint]:
         """Complete checkpoints in order of step."""
-        rows = self._fetch_all(_select_of_run(tables.checkpoints, run_id).order_by(tables.checkpoints.c.step))
+        rows = self.fetch_all(_select_of_run(tables.checkpoints, run_id).order_by(tables.checkpoints.c.step))
         place = self.store.absolute
         return [value(Checkpoint, row, path=place(row.path)) for row in rows]
 
     def changes(self, run_id: str) -> list[AcceptedChange]:
         """Changes that were accepted when the run was resumed, in order of step."""
         table = tables.changes
-        rows = self._fetch_all(_select_of_run(table, run_id).order_by(table.c.step, table.c.role, table.c.path))
+        rows = self.fetch_all(_select_of_run(table, run_id).order_by(table.c.step, table.c.role, table.c.path))
         return [value(AcceptedChange, row) for row in rows]
 
     def texts(self, names: Collection[str]) -> dict[str, str]:
@@ -180,7 +175,7 @@ class Reader:
     def exports(self, run_id: str) -> list[Export]:
         """Exported models, in order of step."""
         table = tables.exports
-        rows = self._fetch_all(_select_of_run(table, run_id).order_by(table.c.step, table.c.path))
+        rows = self.fetch_all(_select_of_run(table, run_id).order_by(table.c.step, table.c.path))
         place = self.store.absolute
         return [value(Export, row, path=place(row.path)) for row in rows]
 
@@ -192,13 +187,13 @@ class Reader:
     def tags(self) -> dict[str, tuple[str, ...]]:
         """The tags of every run that has some, in order of the alphabet."""
         found: dict[str, list[str]] = defaultdict(list)
-        for row in self._fetch_all(select(tables.tags).order_by(tables.tags.c.tag)):
+        for row in self.fetch_all(select(tables.tags).order_by(tables.tags.c.tag)):
             found[row.run_id].append(row.tag)
         return {run_id: tuple(tags) for run_id, tags in found.items()}
 
     def notes(self, run_id: str) -> list[Note]:
         """The remarks on a run, oldest first."""
-        rows = self._fetch_all(_select_of_run(tables.notes, run_id).order_by(tables.notes.c.id))
+        rows = self.fetch_all(_select_of_run(tables.notes, run_id).order_by(tables.notes.c.id))
         return [Note(row.time, row.text) for row in rows]
 
     def latest_evaluations(self, run_ids: Collection[str] | None = None) -> dict[str, Evaluation]:
@@ -208,7 +203,7 @@ class Reader:
         ordered = select(table.c.run_id, func.max(place).label("last")).group_by(table.c.run_id)
         ordered = ordered if run_ids is None else ordered.where(table.c.run_id.in_(run_ids))
         latest = ordered.subquery()
-        rows = self._fetch_all(
+        rows = self.fetch_all(
             select(table).join(latest, and_(latest.c.run_id == table.c.run_id, latest.c.last == place))
         )
         return {row.run_id: _make_evaluation(row) for row in rows}
@@ -216,25 +211,14 @@ class Reader:
     def events(self, run_id: str, num_before: int = 0) -> list[LoggedEvent]:
         """Notices in order, without the first `num_before`."""
         query = _select_of_run(tables.events, run_id).order_by(tables.events.c.id)
-        rows = self._fetch_all(query.offset(num_before) if num_before else query)
+        rows = self.fetch_all(query.offset(num_before) if num_before else query)
         return [LoggedEvent(row.time, row.level, row.text, json.loads(row.data)) for row in rows]
-
-    def row_hashes(self, run_id: str) -> dict[str, list[str]]:
-        """Hashes of the questions that were tried, sorted, by phase."""
-        columns = tables.trajectories.c
-        counted = (columns.run_id == run_id, columns.phase != INTERRUPTED)
-        query = select(columns.phase, columns.task_sha256).where(*counted).distinct()
-        found: dict[str, list[str]] = defaultdict(list)
-        for row in self._fetch_all(query.order_by(columns.phase, columns.task_sha256)):
-            if row.task_sha256 is not None:
-                found[row.phase].append(row.task_sha256)
-        return dict(found)
 
     def rows(self, run_id: str, phase: str) -> dict[str, str]:
         """Hashes of the questions that were tried in a phase by their task's id, without the number of the pass."""
         columns = tables.trajectories.c
         query = select(columns.task_id, columns.task_sha256).where(columns.run_id == run_id, columns.phase == phase)
-        return {row.task_id.partition("#")[0]: row.task_sha256 or "" for row in self._fetch_all(query.distinct())}
+        return {row.task_id.partition("#")[0]: row.task_sha256 or "" for row in self.fetch_all(query.distinct())}
 
     def clusters(self, run: Run, phase: str) -> dict[str, str]:
         """What the questions of an evaluation have in common, by question; none where the plan names no column."""
@@ -260,7 +244,7 @@ class Reader:
         order = (
             (columns.advantage.desc(), columns.id) if wanted.best_first else (columns.phase, columns.step, columns.k)
         )
-        rows = self._fetch_all(query.order_by(*order).limit(wanted.limit))
+        rows = self.fetch_all(query.order_by(*order).limit(wanted.limit))
         return [summary(row) for row in rows]
 
     def trajectory(self, run_id: str, *, k: int, step: int | None = None, phase: str = TRAIN) -> StoredTrajectory:
@@ -296,36 +280,11 @@ class Reader:
                 found |= {(row.phase, row.step, row.k): one for row, one in stored}
         return [found.get(place) for place in places]
 
-    def costs(self, run_id: str) -> list[Cost]:
-        """Costs of a run's tools and judges, by name, the dearest first."""
-        rows = self._fetch_all(_select_of_run(tables.costs, run_id))
-        return costs_of((row.phase, row.kind, row.name, row.usage) for row in rows)
-
     def step_totals(self, run_id: str) -> list[StepTotals]:
         """Tokens and tool calls of the training steps, in order."""
         table = tables.collections
         query = _select_of_run(table, run_id).where(table.c.phase == TRAIN).order_by(table.c.step)
-        return [value(StepTotals, row) for row in self._fetch_all(query)]
-
-    def tool_call_summary(self, run_id: str) -> list[ToolCallSummary]:
-        """Outcomes of each tool's calls, over training and evaluations; most called first."""
-        columns = tables.tool_totals.c
-        added = ("num_calls", "num_cached", "num_truncated", "run_s", "queue_s")
-        query = (
-            select(
-                columns.name,
-                columns.outcome,
-                func.max(columns.max_run_s).label("max_run_s"),
-                *(func.sum(columns[name]).label(name) for name in added),
-            )
-            .where(columns.run_id == run_id)
-            .group_by(columns.name, columns.outcome)
-        )
-        by_name: dict[str, list[AnyRow]] = defaultdict(list)
-        for row in self._fetch_all(query):
-            by_name[row.name].append(row)
-        found = [tool_summary(name, rows) for name, rows in by_name.items()]
-        return sorted(found, key=lambda tool: (-tool.num_calls, tool.name))
+        return [value(StepTotals, row) for row in self.fetch_all(query)]
 
     def _read_runs(self, connection: Connection, query: Select[Any]) -> list[Run]:
         rows = connection.execute(query).all()
@@ -333,7 +292,8 @@ class Reader:
         lease_folder = self.store.lease_folder
         return [run(row, tuple(files[row.id]), self.store.absolute(row.folder), lease_folder) for row in rows]
 
-    def _fetch_all(self, query: Select[Any]) -> Sequence[AnyRow]:
+    def fetch_all(self, query: Select[Any]) -> Sequence[AnyRow]:
+        """The rows of a query."""
         with self.store.read() as connection:
             return connection.execute(query).all()
 

@@ -21,11 +21,10 @@ from sqlalchemy import URL, Connection, Engine, Insert, create_engine, event, in
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
 
 from rlf.core import RlfError, RunError
-from rlf.core.files import use_wal, wait_while_busy
+from rlf.core.files import can_write, use_wal, wait_while_busy
 from rlf.core.redact import Redactor
 from rlf.lineage.lease import Lease, LeaseLost
 from rlf.lineage.migrate import VERSION_TABLE, foreign_words, is_current, upgrade
-from rlf.lineage.read_only import connect_read_only, is_read_only, names_of_tables
 from rlf.lineage.tables import metadata
 
 FileId = tuple[int, int]
@@ -223,9 +222,10 @@ def open_store(where: str | Path, *, create: bool = True, read_only: bool = Fals
     """
     url, file_id = _parse_url(where), None
     if url.get_backend_name() == "sqlite":
-        read_only = read_only or is_read_only(Path(url.database or ""))
+        path = Path(url.database or "")
+        read_only = read_only or (path.is_file() and not (can_write(path) and can_write(path.parent)))
         _check_file(url, create=create)
-        file_id = _count_store(Path(url.database or ""))
+        file_id = _count_store(path)
     engine = _make_engine(url, read_only=read_only)
     store = Store(engine, Redactor(os.environ), read_only=read_only, file_id=file_id)
     try:
@@ -314,6 +314,8 @@ def _refuse_foreign(path: Path) -> None:
     """Raises RlfError where a file is another program's: nothing of it is changed, not even how it is journalled."""
     if not path.is_file() or path.stat().st_size == 0 or _is_wal(path):
         return  # `upgrade` looks at files in WAL mode, which opening does not change
+    from rlf.lineage.read_only import names_of_tables
+
     with _explain_failure(str(path)), _as_sqlalchemy_error():
         names = names_of_tables(path)
     if names and VERSION_TABLE not in names:
@@ -338,6 +340,8 @@ def _as_sqlalchemy_error() -> Iterator[None]:
 def _make_engine(url: URL, *, read_only: bool) -> Engine:
     sqlite = url.get_backend_name() == "sqlite"
     if sqlite and read_only:
+        from rlf.lineage.read_only import connect_read_only
+
         path = Path(url.database or "")
         engine = create_engine(url, creator=lambda: connect_read_only(path))
         event.listen(engine, "connect", _read_only)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
@@ -13,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, TextClause, case, func, select, text
+from sqlalchemy import ColumnElement, Connection, Row, Table, TextClause, func, select, text
 
 from rlf.core import RlfError, nearest
 from rlf.core.errors import NotFoundError
@@ -22,21 +21,16 @@ from rlf.lineage.blobs import read_blobs
 from rlf.lineage.lease import has_owner
 from rlf.lineage.records import (
     BRANCH_SECTION,
-    TRAIN,
     FileRecord,
-    LeftOut,
     ParentKind,
     Run,
     RunLine,
     RunRecord,
     StoredTrajectory,
-    ToolCallSummary,
     TrajectoryFilter,
-    TrajectoryLine,
     TrajectorySummary,
 )
 from rlf.lineage.rows import decode_payload, decode_task, inner_blobs, read_inner
-from rlf.lineage.store import Store
 from rlf.types import Outcome, ParseFailure, RunStatus, Score, Scored, ScoreState, StopReason
 from rlf.types.trajectory import SAMPLER
 from rlf.types.written import read
@@ -93,21 +87,6 @@ def metrics(text: str) -> dict[str, float]:
 def summary(row: AnyRow) -> TrajectorySummary:
     """A trajectory's own row."""
     return value(TrajectorySummary, row, stop=StopReason(row.stop), gold=json.loads(row.gold))
-
-
-def tool_summary(name: str, rows: Sequence[AnyRow]) -> ToolCallSummary:
-    """One tool's totals from its totals per outcome."""
-    num_calls = sum(row.num_calls for row in rows)
-    return ToolCallSummary(
-        name=name,
-        num_calls=num_calls,
-        num_by_outcome={Outcome(row.outcome): row.num_calls for row in rows},
-        num_cached=sum(row.num_cached for row in rows),
-        num_truncated=sum(row.num_truncated for row in rows),
-        mean_run_s=sum(row.run_s for row in rows) / num_calls,
-        max_run_s=max(row.max_run_s for row in rows),
-        mean_queue_s=sum(row.queue_s for row in rows) / num_calls,
-    )
 
 
 Blobs = Mapping[str, bytes]
@@ -204,30 +183,6 @@ def filter_conditions(wanted: TrajectoryFilter) -> Iterator[ColumnElement[bool] 
         )
 
 
-def read_left_out(store: Store, run_id: str) -> LeftOut:
-    """The rollouts of training that no try gave a reward. Groups all trajectories: for runs in which some have none."""
-    table, scores = tables.trajectories.c, tables.scores.c
-    rollout = (table.kind, table.step, table.task_id, table.sample_index)
-    best, ref = func.max(table.reward), func.min(table.id)
-    broken = func.min(case((table.error.is_not(None), table.id)))
-    query = select(*rollout, best.label("best"), broken.label("broken"), ref.label("ref"))
-    each = query.where(table.run_id == run_id, table.phase == TRAIN).group_by(*rollout).subquery()
-    is_lost, lost = each.c.best.is_(None), func.sum(case((each.c.best.is_(None), 1), else_=0))
-    payloads = select(tables.payloads.c.data).join(each, each.c.broken == tables.payloads.c.trajectory_ref)
-    unscored = select(each.c.ref).where(is_lost, each.c.broken.is_(None))
-    terms = (
-        select(scores.term, func.count())
-        .where(scores.trajectory_ref.in_(unscored), scores.value.is_(None), scores.weight != 0)
-        .group_by(scores.term)
-    )
-    with store.read() as connection:
-        kinds = connection.execute(select(each.c.kind, lost, func.count()).group_by(each.c.kind)).all()
-        causes = Counter({f"reward term {term!r}": number for term, number in connection.execute(terms)})
-        for data in connection.scalars(payloads.where(is_lost)):
-            causes[decode_payload(data).get("broken", {"name": SAMPLER})["name"]] += 1
-    return LeftOut({kind: (int(number), of) for kind, number, of in sorted(kinds, key=str)}, causes)
-
-
 def find_row(connection: Connection, run_id: str, k: int, step: int | None, phase: str) -> AnyRow:
     """The row of a trajectory, of the newest step without `step`. Raises NotFoundError, which says what there is."""
     table = tables.trajectories
@@ -255,13 +210,6 @@ def _what_there_is(connection: Connection, run_id: str, k: int, step: int | None
     if not there:
         return f"run {run_id}: no {asked}. There are: none yet; they are stored when a step or an evaluation ends."
     return f"run {run_id}: no {asked}. There are: {'; '.join(there)}. Choose with --phase and --step."
-
-
-def read_asked(connection: Connection, rows: Sequence[AnyRow]) -> list[TrajectoryLine]:
-    """Trajectories with their questions, of which each is read once."""
-    blobs = read_blobs(connection, {row.task_sha256 for row in rows if row.task_sha256 is not None})
-    questions = {name: decode_task(data, "", None).messages[-1].content for name, data in blobs.items()}
-    return [TrajectoryLine(summary(row), questions.get(row.task_sha256, "")) for row in rows]
 
 
 def read_wholes(connection: Connection, rows: Sequence[AnyRow]) -> list[StoredTrajectory | None]:

@@ -31,7 +31,7 @@ from rlf.spec.paths import is_local
 from rlf.types import Task
 
 if TYPE_CHECKING:
-    from rlf.data.source import MixedDataset
+    from rlf.data.mixture import MixedDataset
 
 _TEST = re.compile(r"(.*[_.-])?(test|held[_-]?out)(\[.*\]|-\d+-of-\d+)?", re.IGNORECASE)
 """Names of splits that nothing is to be trained on: `test`, `test[:500]`, `gsm8k_test`, `test-00000-of-00002`."""
@@ -70,7 +70,7 @@ def _find_split(source: DataSource) -> str | None:
     """The split, or the name, by which a dataset is a test split; of a mixture, of any in it."""
     parts: Sequence[DataSource | MixedDataset] = (source,)
     if source.path.endswith(MIXTURE_SUFFIX):
-        from rlf.data.source import read_mixture
+        from rlf.data.mixture import read_mixture
 
         parts = read_mixture(Path(source.path), source.path)
     for one in parts:

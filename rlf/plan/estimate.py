@@ -76,22 +76,6 @@ def estimate_work(spec: RunSpec, num_train_rows: int, num_eval_rows: int) -> Wor
     )
 
 
-_TRAJECTORY, _TOKEN = 2_000, 16
-"""Bytes in the lineage of a trajectory and of its tokens, with indices: 1,300 were measured for one of 75 tokens."""
-
-
-def lineage_part(spec: RunSpec, work: Workload) -> MemoryPart:
-    """What the lineage grows by, without images: a bound, as that on tokens."""
-    longest, each = spec.rollout.max_total_tokens, work.num_trajectories // work.num_steps
-    size_bytes = _TRAJECTORY + _TOKEN * longest
-    return MemoryPart(
-        "lineage, at most",
-        "(steps x trajectories + evaluations) x (2000 + 16 max_total_tokens)",
-        f"({work.num_steps:,} x {each:,} + {work.num_evaluation_trajectories:,}) x {size_bytes:,}",
-        (work.num_trajectories + work.num_evaluation_trajectories) * size_bytes,
-    )
-
-
 def calls_per_trajectory(spec: RunSpec) -> int | None:
     """Bound on the calls that one trajectory has run; None when nothing bounds them.
 

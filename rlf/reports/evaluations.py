@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.core.plain_json import Jsonable
+from rlf.lineage.calls import read_costs
 from rlf.lineage.records import EVALUATION, Evaluation, Run, TrajectoryFilter, TrajectorySummary
 from rlf.reports.sheets import count, decimal, dollars, duration, letters_for, rate, text_table, visible
 from rlf.reports.statistics import find_spread, wilson_interval
@@ -127,7 +128,7 @@ def read_evaluations(
 def _iterate_rows(reader: Reader, run_id: str) -> Iterator[EvaluationRow]:
     run = reader.get_run(run_id)
     cost_usd: dict[str, float] = defaultdict(float)
-    for cost in reader.costs(run_id):
+    for cost in read_costs(reader, run_id):
         for phase, value in cost.cost_usd_by_phase.items():
             cost_usd[phase] += value
     for found in sorted(reader.evaluations(run_id), key=lambda item: (item.mode != "sampled", item.mode)):

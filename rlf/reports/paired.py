@@ -14,16 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rlf.reports.sheets import points
-from rlf.reports.statistics import (
-    Interval,
-    Spread,
-    find_edge,
-    find_spread,
-    holm,
-    holm_levels,
-    mcnemar,
-    student_quantile,
-)
+from rlf.reports.statistics import Interval, Spread, find_edge, find_spread, holm, holm_levels, mcnemar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -245,8 +236,8 @@ def flips_evidence(gained: int, lost: int, num_pairs: int, spread: Spread | None
 
 # The power of a comparison on held-out questions, before its outcome is known: the smallest difference it finds.
 
-_CHANCE = 0.8
-_SHARE_LOST = 0.05
+CHANCE = 0.8
+SHARE_LOST = 0.05
 """Questions that a better run fails although the other one solves them; two runs of one spec differ by as much."""
 
 
@@ -265,7 +256,7 @@ class Power:
 
 def power_of(num_questions: int, num_compared: int = 1) -> Power:
     """The power of a comparison by its size."""
-    sizes = [detectable_difference(num_questions, lost, ALPHA / num_compared, _CHANCE) for lost in (0.0, _SHARE_LOST)]
+    sizes = [detectable_difference(num_questions, lost, ALPHA / num_compared, CHANCE) for lost in (0.0, SHARE_LOST)]
     return Power(num_questions, num_compared, *sizes)
 
 
@@ -280,38 +271,3 @@ def power_words(power: Power) -> str:
     if power.few_losses is None:
         return f"{words}, and none if 5 % are lost."
     return f"{words}, and of {points(power.few_losses)} if 5 % are lost."
-
-
-_NUM_QUANTILES = 64
-ASSUMED_SPREAD = 0.02
-"""Standard deviation of held-out success between seeds of one plan, where none were recorded."""
-
-
-def separable_difference(num_seeds: int, num_questions: int, seed_spread: float, inflation: float = 1.0) -> float:
-    """The smallest difference D that two sides of several seeds show with a chance of 80 %, by `crossed_evidence`.
-
-    Both sides vary by their seeds, a = 2 s² / k; by the questions that the better one gains, whatever the seed, and by
-    5 % that either run of a pair loses by chance, b = inflation ((D - D²) / n + c) with c = 10 % / (n k). The chance is
-    the mean of P(D + sqrt(a + b) Z > half) over what the runs may show of a + c, chi-squared with 2 (k - 1) degrees.
-
-    Args:
-        num_seeds: k, of either side.
-        seed_spread: s, the standard deviation of success between the seeds of a side.
-        inflation: Of questions in clusters.
-    """
-    import numpy as np
-    from scipy.special import gammaincinv, ndtr
-
-    freedom = 2 * (num_seeds - 1)
-    welch = 0.75 * freedom  # few runs seldom show equal variances, and Welch counts fewer then
-    of_seeds, of_questions = student_quantile(1 - ALPHA, welch), NormalDist().inv_cdf(1 - ALPHA / 2)
-    a, c = 2 * seed_spread**2 / num_seeds, 2 * _SHARE_LOST / (num_questions * num_seeds)
-    shown = (a + c) * 2 * gammaincinv(freedom / 2, (np.arange(_NUM_QUANTILES) + 0.5) / _NUM_QUANTILES) / freedom
-    a_shown = np.maximum(0.0, shown - max(0.5, 1 - 2 / welch) * c)
-
-    def is_missed(difference: float) -> bool:
-        b = inflation * ((difference - difference**2) / num_questions + c)
-        halves = np.sqrt(of_seeds**2 * a_shown + of_questions**2 * b)
-        return float(np.mean(ndtr((difference - halves) / math.sqrt(a + b)))) < _CHANCE
-
-    return find_edge(is_missed, 0.0, 1.0)

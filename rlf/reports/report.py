@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rlf.core.plain_json import Jsonable
+from rlf.lineage.calls import read_costs, tool_call_summary
 from rlf.lineage.records import Evaluation, TrainingStep
 from rlf.reports.overview import elapsed_s
 from rlf.reports.sheets import Sheet, count, decimal, dollars, duration, latency, percent, visible
@@ -136,11 +137,11 @@ class Report(Jsonable):
 def read_report(reader: Reader, run_id: str) -> Report:
     """Reads a run from the lineage."""
     run, steps, events = reader.get_run(run_id), reader.steps(run_id), reader.events(run_id)
-    costs, rates = reader.costs(run_id), read_changes(reader, run_id)
+    costs, rates = read_costs(reader, run_id), read_changes(reader, run_id)
     return Report(
         run=run,
         steps=steps,
-        tools=reader.tool_call_summary(run_id),
+        tools=tool_call_summary(reader, run_id),
         judges=judge_totals(steps, reader.evaluations(run_id)),
         costs=costs,
         cost_usd=sum(cost.cost_usd for cost in costs),
@@ -208,3 +209,11 @@ def usage_sheets(report: Report) -> list[Sheet]:
         Sheet("costs", "of all that the run did", _OF_COSTS, tuple(cost_rows(report.costs)), figures=True),
     )
     return [sheet for sheet in sheets if sheet.rows]
+
+
+def sheet_markdown(sheet: Sheet) -> str:
+    """One table with its title and note."""
+    head = [f"## {sheet.title}", *([sheet.note] if sheet.note else [])]
+    rule = ("---", *("---:" if sheet.figures else "---" for _ in sheet.header[1:]))
+    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (sheet.header, rule, *sheet.rows)]
+    return "\n\n".join([*head, "\n".join(f"| {' | '.join(row)} |" for row in cells)])

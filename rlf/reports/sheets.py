@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from string import ascii_uppercase
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -76,14 +75,6 @@ def sheet_table(sheet: Sheet) -> Group:
     left = sheet.header[:1] if sheet.figures else sheet.header
     table = text_table(sheet.header, rows, left=left, wraps=sheet.header, title=sheet.title)
     return Group(table, *([Text(sheet.note, "dim")] if sheet.note else []))
-
-
-def sheet_markdown(sheet: Sheet) -> str:
-    """One table with its title and note."""
-    head = [f"## {sheet.title}", *([sheet.note] if sheet.note else [])]
-    rule = ("---", *("---:" if sheet.figures else "---" for _ in sheet.header[1:]))
-    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (sheet.header, rule, *sheet.rows)]
-    return "\n\n".join([*head, "\n".join(f"| {' | '.join(row)} |" for row in cells)])
 
 
 _TEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
@@ -237,42 +228,3 @@ class Margin:
             return
         yield from lines[: self.max_lines - 1]
         yield [Segment(f"… {len(lines) - self.max_lines + 1} more lines", Style(dim=True))]
-
-
-# A curve in one line of text.
-
-_LEVELS = "▁▂▃▄▅▆▇█"
-
-
-def sparkline(values: Sequence[float], width: int, low: float | None = None, high: float | None = None) -> str:
-    """One character per value; more values than `width` are averaged into `width` equal segments.
-
-    Args:
-        values: The curve; a value that is not finite leaves a gap.
-        width: Most characters to use.
-        low: Value of the lowest level; None takes the smallest value shown.
-        high: Value of the highest level; None takes the largest value shown.
-    """
-    shown = _squeeze_values(values, width)
-    finite = [value for value in shown if math.isfinite(value)]
-    if not finite:
-        return " " * len(shown)
-    bottom = min(finite) if low is None else low
-    top = max(finite) if high is None else high
-    return "".join(_draw_level(value, bottom, top) for value in shown)
-
-
-def _draw_level(value: float, low: float, high: float) -> str:
-    if not math.isfinite(value):
-        return " "
-    # Halves, because the difference of two huge values may overflow.
-    share = (value / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.0
-    return _LEVELS[min(len(_LEVELS) - 1, max(0, int(share * len(_LEVELS))))]
-
-
-def _squeeze_values(values: Sequence[float], width: int) -> list[float]:
-    if len(values) <= width:
-        return list(values)
-    edges = [len(values) * i // width for i in range(width + 1)]
-    parts = ([value for value in values[start:end] if math.isfinite(value)] for start, end in pairwise(edges))
-    return [sum(value / len(part) for value in part) if part else math.nan for part in parts]

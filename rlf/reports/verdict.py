@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from rlf.algo import ESTIMATORS
-from rlf.lineage.values import read_left_out
 from rlf.reports.sheets import percent, visible
 from rlf.reports.success import is_same, kind_words, missing_by_kind
 from rlf.reports.summary import EvaluationChange, read_changes, shift_lines, shifts
@@ -73,7 +72,11 @@ def judge_record(
 ) -> RunVerdict:
     """The verdict on a run from what is read of it already. Trajectories are counted where some have no reward."""
     is_lost = any(step.metrics.get("unscorable") for step in steps)
-    left_out = read_left_out(reader.store, run.record.id) if is_lost else None
+    left_out = None
+    if is_lost:
+        from rlf.lineage.calls import read_left_out
+
+        left_out = read_left_out(reader.store, run.record.id)
     found = judge_run(steps, changes, by_group=compares_groups(run.record.plan.get("spec", {})))
     cause = _likely_cause(events) if found.kind is VerdictKind.NO_SIGNAL else ""
     if found.kind is VerdictKind.NO_CHANGE and all(

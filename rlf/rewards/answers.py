@@ -7,22 +7,18 @@ answers ("5 or 6"), denies one ("not 5") or only bounds it ("at least 5") is non
 
 from __future__ import annotations
 
-import random
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
-from rlf.core.identity import derive_seed
 from rlf.core.redact import fold
-from rlf.rewards.normalization import Normalization, destroyed, golds, normalize, plain_text, same_text
-from rlf.rewards.quantities import Found, Quantity, find_numbers, in_typed_form, units_of
+from rlf.rewards.normalization import Normalization, golds, normalize, plain_text, same_text
+from rlf.rewards.quantities import Quantity, find_numbers, in_typed_form, units_of
 from rlf.types import Task
 
-_MAX_CHARS = 20_000
+MAX_CHARS = 20_000
 
 
 class Answer(NamedTuple):
@@ -86,7 +82,7 @@ def read_answer_text(text: str) -> Answer:
         fault = "" if written else "may be two dates, and is compared as text: write 2024-03-01"
         return Answer("date", written) if written else Answer("text", normalize(text), fault=fault)
     bare = fold(text).strip(" \n\t*`_\"'").rstrip(".!")
-    typed = in_typed_form(_in_digits(bare)).strip()
+    typed = in_typed_form(in_digits(bare)).strip()
     found = [] if _LEADING_ZERO.fullmatch(bare) else find_numbers(typed)
     if found and (found[0].start, found[0].end) == (0, len(typed)):
         return Answer("number", found[0].quantity.in_base(), found[0].quantity)
@@ -117,7 +113,7 @@ def read_date(text: str) -> str | None:
     return "-".join([year or "-", f"{number:02}", *([f"{day:02}"] if day else [])])
 
 
-def _in_digits(text: str) -> str:
+def in_digits(text: str) -> str:
     """A text without digits with its numbers in digits: "twenty-one", "two thirds"; "one" only where it is all."""
     if re.search(r"\d", text):
         return text
@@ -143,7 +139,7 @@ def _digits(words: str) -> str:
     return str(total + part)
 
 
-# The result of an answer: what it gives as its answer, and the number in it.
+# The result of an answer: what it gives as its answer.
 
 _TAG = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.DOTALL | re.IGNORECASE)
 _RESULT = re.compile(
@@ -153,42 +149,6 @@ _RESULT = re.compile(
 )
 _WORDS = re.compile(r"\s*\$?\\(?:text|textbf|textit|mathrm|mathbf)\s?\{([^{}]*)\}\$?\.?\s*")
 _BETWEEN_BOXES = re.compile(r"[\s$]*,?[\s$]*(?:and|or)?[\s$]*")
-_LATER = re.compile(
-    r",?\s(?:because|since|as|so|which|where|from|after|when|if|for|with|by|given|out of|in (?!fact)\w)|;|\s\(",
-    re.IGNORECASE,
-)
-"""Where a result that was announced begins to explain itself."""
-# What stands before a number that is denied: `not 5`, `isn't the number 5`, `anything but 5`.
-_DENIAL = re.compile(
-    r"(?:\b(?:not|never|neither|nor|except|without|excluding|cannot|no longer|rather than|instead of|other than|"
-    r"(?:any|every|all)\w*(?:\s\w+)? but)\b|n't|!=|\\neq?|\u2260)"
-    r"(?:\s{0,3}\b(?:be|equals?|to|exactly|the|is|it|it's|that|an?|answer|number|value|of|think|believe|for)\b){0,5}"
-    r"\s{0,3}$",
-    re.IGNORECASE,
-)
-_BOUND = re.compile(
-    r"(?:\b(?:(?:more|less|fewer|greater|larger|smaller|higher|lower|bigger) than|at (?:least|most)|up to|above|below)"
-    r"|(?<!\d\s)\b(?:under|over)"
-    r"|[<>\u2264\u2265]=?|\\[lg](?:eq?|t)|\u00b1|\\pm|\+/-)\s{0,3}$",
-    re.IGNORECASE,
-)
-_OPEN = re.compile(
-    r"\+(?!\s?[\d(])|\s{0,2}at (?:most|least)\b"
-    r"|\s{0,2}(?:or|and) (?:more|less|fewer|higher|lower|above|below|up|over)\b"
-    r"|\s{0,3}(?:isn't|wasn't|can't|cannot|(?:is|are|was|would be|seems)(?: clearly)? (?:wrong|incorrect|false"
-    r"|impossible|too (?:small|large|big|high|low|much|many)|not (?:right|correct|the answer)))\b",
-    re.IGNORECASE,
-)
-"""What stands behind a number that is a bound, or denied."""
-_EITHER = re.compile(
-    r"(?:\s[^\W\d_]+){0,2}[.,;!?]{0,2}\s{0,2}[(\[]?\b(?:or|maybe|perhaps|possibly|alternatively|versus|vs\.?"
-    r"|(?:but )?it (?:could|might|may)(?: also)? be)\b(?:\s[^\W\d_]+){0,3}\s?|\s?(?:to|through|\.{2,3}|~)\s?|:",
-    re.IGNORECASE,
-)
-"""Between numbers of which a text names either; a ratio or a time is neither of its numbers."""
-_RANGE = re.compile(r"\s?[-\u2014]\s?")
-_BESIDE = re.compile(r"\s{0,3}(?:[,;&\n]|,?\s?\band\b)\s{0,3}", re.IGNORECASE)
-_AROUND_LIST = re.compile(r"\W*(?:(?:either|both|between|x\s?=)\W*)?", re.IGNORECASE)
 
 
 def result_of(answer: str) -> str:
@@ -199,10 +159,10 @@ def result_of(answer: str) -> str:
     >>> [result_of(text) for text in ("So 5? The answer is 6.", "<think>5</think> 6", "5, no: \\\\boxed{6}")]
     ['6.', '6', '6']
     """
-    return _split_result(answer)[0]
+    return split_result(answer)[0]
 
 
-def _split_result(answer: str) -> tuple[str, bool]:
+def split_result(answer: str) -> tuple[str, bool]:
     """The result of an answer, and whether it was announced in a sentence."""
     text, is_marked = marked_part(answer)
     said = [] if is_marked else list(_RESULT.finditer(text))
@@ -242,64 +202,6 @@ def _list_boxes(text: str) -> Iterator[tuple[int, int, int]]:
                 break
 
 
-@lru_cache(maxsize=512)
-def number_in(answer: str) -> Quantity | None:
-    """The number that an answer gives; None where it gives none, several, or one that it denies or only bounds.
-
-    Of a result that is announced ("the answer is ...") it is that of the first sentence, of another text the last one.
-
-    >>> [str(number_in(text)) for text in ("It is 3 + 4 = 7 km", "5 or 6", "not 5 but 6", "at least 5", "twelve")]
-    ['7 km', 'None', '6', 'None', '12']
-    """
-    result, is_announced = _split_result(answer[-_MAX_CHARS:])
-    if read_date(result) is not None:
-        year = re.search(r"\d{4}", result)
-        return Quantity(Fraction(year[0])) if year else None
-    text = in_typed_form(_in_digits(result))
-    meant = _meant_numbers(text)
-    if not meant:
-        return None
-    chosen = len(meant) - 1
-    if is_announced:
-        ends = (re.compile(r"[.!?](?=\s)|\n").search(text, meant[0].end), _LATER.search(text, meant[0].end))
-        stop = min([match.start() for match in ends if match], default=len(text))
-        chosen = max(at for at, number in enumerate(meant) if at == 0 or number.start < stop)
-    joined = _joins(text, meant)
-    first, last = chosen, chosen
-    while first > 0 and joined[first - 1]:
-        first -= 1
-    while last < len(joined) and joined[last]:
-        last += 1
-    quantity = meant[chosen].quantity
-    return quantity if all(other.quantity.same(quantity) for other in meant[first : last + 1]) else None
-
-
-def _meant_numbers(text: str) -> list[Found]:
-    """The numbers that are not denied and no bounds; what is joined to one that is denied is denied as well."""
-    meant, denied_to = list[Found](), -1
-    for number in find_numbers(text):
-        before = text[max(0, number.start - 60) : number.start]
-        joined = denied_to >= 0 and re.fullmatch(r"\s?(?:,|,?\s?(?:or|nor|and))\s?", text[denied_to : number.start])
-        if joined or _DENIAL.search(before):
-            denied_to = number.end
-        elif not (_BOUND.search(before) or _OPEN.match(text, number.end)):
-            meant.append(number)
-    return meant
-
-
-def _joins(text: str, numbers: Sequence[Found]) -> list[bool]:
-    """Of each number but the last, whether the text names it and the next side by side, as different answers."""
-    between = [text[one.end : other.start] for one, other in pairwise(numbers)]
-    around = text[: numbers[0].start] + text[numbers[-1].end :]
-    is_list = all(map(_BESIDE.fullmatch, between)) and _AROUND_LIST.fullmatch(around) is not None
-    return [
-        is_list
-        or _EITHER.fullmatch(part) is not None
-        or (_RANGE.fullmatch(part) is not None and one.quantity.value < other.quantity.value)
-        for part, (one, other) in zip(between, pairwise(numbers), strict=True)
-    ]
-
-
 def same(answer: str, gold: str, by: Normalization = Normalization.TEXT) -> bool:
     """Whether two texts are one answer: the same text once normalised, or by `text` the same number, unit or date."""
     if same_text(answer, gold, by):
@@ -314,50 +216,11 @@ def same(answer: str, gold: str, by: Normalization = Normalization.TEXT) -> bool
     return one.value == other.value
 
 
-# Questions drawn over the forms of their golds.
-
-
 def gold_text(task: Task) -> str:
     """The right answer as a policy writes it; of a list of alternatives the first."""
     return next(iter(golds(task.answer)), "")
 
 
-def gold_form(gold: str) -> str:
-    """The kind of text that a gold is, numbers with a sign or a point apart: questions are drawn from all kinds."""
-    found = read_answer_text(gold)
-    if found.quantity is not None:
-        return "measure" if found.quantity.unit else f"number{'-' * ('-' in gold)}{'.' * ('.' in gold)}"
-    return "marks" if destroyed(gold, Normalization.SQUAD) else found.form
-
-
 def gold_key(gold: str) -> str:
     """A key that golds of one answer share."""
     return read_answer_text(gold).value or gold
-
-
-def draw_questions(tasks: Sequence[Task], number: int, seed: int) -> list[Task]:
-    """Questions with different golds as long as there are any, and with golds of different forms in turn.
-
-    Tasks without a gold answer are drawn only where no task has one.
-    """
-    usable = [task for task in tasks if golds(task.answer)] or list(tasks)
-    random.Random(derive_seed(seed, "attack", "questions")).shuffle(usable)
-    drawn: list[Task] = []
-    rounds = _draw_rounds(usable)
-    while len(drawn) < min(number, len(usable)):
-        drawn.append(next(rounds))
-    return drawn
-
-
-def _draw_rounds(tasks: Sequence[Task]) -> Iterator[Task]:
-    """First tasks whose golds were not drawn before, then those that repeat one; of each one of each form in turn."""
-    by_rank: dict[int, dict[str, list[Task]]] = {}
-    seen = Counter[str]()
-    for task in tasks:
-        gold = gold_text(task)
-        by_rank.setdefault(seen[gold_key(gold)], {}).setdefault(gold_form(gold), []).append(task)
-        seen[gold_key(gold)] += 1
-    for rank in sorted(by_rank):
-        queues = [by_rank[rank][form] for form in sorted(by_rank[rank])]
-        for row in zip_longest(*queues):
-            yield from (task for task in row if task is not None)

@@ -15,7 +15,8 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from rlf.core import RlfError
-from rlf.core.callables import blocking_calls, is_async, load_callable
+from rlf.core.callables import is_async, load_callable
+from rlf.core.mistakes import blocking_calls
 from rlf.core.text import describe
 
 _Result: TypeAlias = tuple[Any, BaseException | None]

@@ -25,7 +25,8 @@ from typing import Any, Self
 
 from rlf.core import RlfError, RunError
 from rlf.core.callables import locate
-from rlf.core.text import clean, describe
+from rlf.core.redact import clean
+from rlf.core.text import describe
 from rlf.rewards.kinds.rule import Rule
 from rlf.rewards.normalization import golds
 from rlf.rewards.term import (

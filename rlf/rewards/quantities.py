@@ -237,18 +237,6 @@ _MAX_DIGITS = 1000
 _MAX_BITS = 200_000
 
 
-def last_number(text: str) -> float | None:
-    """The last finite number of a text; None when there is none.
-
-    >>> last_number("about 1,250.5 km2")
-    1250.5
-    >>> [last_number(each) for each in ("\\u22125", "4,2", "1/2", "3 x 10^5", "1 000 000")]
-    [-5.0, 4.2, 0.5, 300000.0, 1000000.0]
-    """
-    found = find_numbers(in_typed_form(text[-_MAX_CHARS:]))
-    return float(found[-1].quantity.value) if found else None
-
-
 class Found(NamedTuple):
     """A number of a text, and where it stands with its unit."""
 

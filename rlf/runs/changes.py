@@ -13,8 +13,8 @@ from rlf.core.errors import RlfError
 from rlf.core.identity import hash_bytes, short
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import AcceptedChange, FileRecord, RunRecord
-from rlf.lineage.resumed import accept_changes
 from rlf.lineage.store import Store
+from rlf.lineage.upkeep import accept_changes
 from rlf.plan import Plan
 from rlf.runs.place import YAML_ROLES, Places, source_texts
 from rlf.runs.provenance import (

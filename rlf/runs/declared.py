@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +17,11 @@ from pydantic import ValidationError
 
 from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, RlfError, SpecError
+from rlf.core.identity import derive_seed
 from rlf.core.registry import nearest
+from rlf.plan.compiler import compile as compile_plan
+from rlf.rewards.answers import gold_key, gold_text, read_answer_text
+from rlf.rewards.normalization import Normalization, destroyed, golds
 from rlf.rewards.term import Term
 from rlf.spec import load_spec
 from rlf.spec.aliases import with_variables
@@ -26,7 +33,7 @@ from rlf.spec.nodes import UNREADABLE, Node, plain
 from rlf.spec.paths import resolve_callables, resolve_tool_files
 from rlf.spec.validate import names_server, tools_of, validate_item
 from rlf.tools import ToolDeclaration
-from rlf.types import Scored
+from rlf.types import Scored, Task
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -194,8 +201,6 @@ def _load_reward_file(file: Path, texts: Mapping[Path, str], overrides: Sequence
 
 def rescoring_spec(files: Sequence[Path], overrides: Sequence[str], texts: Mapping[Path, str] | None = None) -> RunSpec:
     """A spec, checked without its data and model. Raises SpecError."""
-    from rlf.plan.compiler import compile as compile_plan
-
     return compile_plan(load_spec(files, overrides, texts or {})).spec
 
 
@@ -222,3 +227,42 @@ def scored_step(name: str, runs_folder: Path, *, phase: str, step: int | None) -
     if not whole:
         raise RlfError(f"run {run_id}: no trajectory of {phase} step {step} is kept. Name another step.")
     return run_id, step, whole
+
+
+# Questions drawn over the forms of their golds.
+
+
+def gold_form(gold: str) -> str:
+    """The kind of text that a gold is, numbers with a sign or a point apart: questions are drawn from all kinds."""
+    found = read_answer_text(gold)
+    if found.quantity is not None:
+        return "measure" if found.quantity.unit else f"number{'-' * ('-' in gold)}{'.' * ('.' in gold)}"
+    return "marks" if destroyed(gold, Normalization.SQUAD) else found.form
+
+
+def draw_questions(tasks: Sequence[Task], number: int, seed: int) -> list[Task]:
+    """Questions with different golds as long as there are any, and with golds of different forms in turn.
+
+    Tasks without a gold answer are drawn only where no task has one.
+    """
+    usable = [task for task in tasks if golds(task.answer)] or list(tasks)
+    random.Random(derive_seed(seed, "attack", "questions")).shuffle(usable)
+    drawn: list[Task] = []
+    rounds = _draw_rounds(usable)
+    while len(drawn) < min(number, len(usable)):
+        drawn.append(next(rounds))
+    return drawn
+
+
+def _draw_rounds(tasks: Sequence[Task]) -> Iterator[Task]:
+    """First tasks whose golds were not drawn before, then those that repeat one; of each one of each form in turn."""
+    by_rank: dict[int, dict[str, list[Task]]] = {}
+    seen = Counter[str]()
+    for task in tasks:
+        gold = gold_text(task)
+        by_rank.setdefault(seen[gold_key(gold)], {}).setdefault(gold_form(gold), []).append(task)
+        seen[gold_key(gold)] += 1
+    for rank in sorted(by_rank):
+        queues = [by_rank[rank][form] for form in sorted(by_rank[rank])]
+        for row in zip_longest(*queues):
+            yield from (task for task in row if task is not None)

@@ -12,13 +12,13 @@ from typing import Any
 
 from rlf.core.errors import RlfError
 from rlf.core.files import path_inside, run_folder, scratch
-from rlf.engines.engine import Engine, recorded_engine
+from rlf.engines.engine import Engine
 from rlf.engines.saved_model import OF_ADAPTERS, holds_adapters, load_saved
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import EVALUATION, SWEEP, Run
 from rlf.lineage.values import num_before
 from rlf.runs.place import Places
-from rlf.runs.restore import find_checkpoint_damage, kept_checkpoints
+from rlf.runs.restore import find_checkpoint_damage, kept_checkpoints, recorded_engine
 from rlf.spec.engines import Feature
 from rlf.spec.model_files import folder_on_disk
 from rlf.training.evaluation import least_success

@@ -18,11 +18,11 @@ from typing import Any
 
 from rlf.builtin.names import BUILTIN
 from rlf.core.errors import RlfError, RunError
-from rlf.core.files import clear_unfinished, run_folder
+from rlf.core.files import can_write, clear_unfinished, run_folder
 from rlf.core.identity import hash_bytes
+from rlf.core.redact import clean
 from rlf.core.registry import is_present, load_function
-from rlf.core.text import clean, find_half
-from rlf.lineage.read_only import can_write
+from rlf.core.text import find_half
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import FileRecord, RunRecord
 from rlf.lineage.run import unfinished_removals

@@ -15,9 +15,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from rlf.chat import ChatFormat, detect_format, encode_data
 from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
 from rlf.core.identity import hash_json, new_run_id
+from rlf.data import load_tasks
 from rlf.endpoints.spec import SamplingSpec
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import EVALUATION, ParentKind, RunRecord
@@ -25,8 +27,10 @@ from rlf.lineage.run import start_run
 from rlf.plan import plan_to_json
 from rlf.rollout.collect import rollout_metrics
 from rlf.runs.place import check_runs_folder, open_lineage
+from rlf.runs.plans import check_spec
 from rlf.runs.provenance import code_patch, hide_secrets, made_here, recorded_files
 from rlf.runs.targets import Target
+from rlf.spec.model_files import model_location
 from rlf.spec.models import ChatSpec
 from rlf.training.harness import PLAYED_BY_AGENT, Harness, Traffic, build_harness
 from rlf.types import EvaluationFinished, RunFinished, RunStatus, Scored
@@ -34,6 +38,7 @@ from rlf.types.policy import Sampling
 
 if TYPE_CHECKING:
     from rlf.rollout.by_text import TextPlayer
+    from rlf.spec.models import RunSpec
 
 EVALUATION_SECTION = "evaluation"
 """Of a recorded plan: what makes it an evaluation."""
@@ -167,3 +172,78 @@ def save_trajectories(
             recorder(EvaluationFinished(step, mode, rollout_metrics(played), played))
             recorder(RunFinished(RunStatus.FINISHED, step))
     return run_id
+
+
+@dataclass(frozen=True, slots=True)
+class ShownToken:
+    """One token of a prompt."""
+
+    id: int
+    text: str
+    is_special: bool
+    """Whether it is an added token, which no data can write."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """One message of a prompt."""
+
+    role: str
+    content: str
+    num_tokens: int
+    """Of the content alone, as data."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPrompt:
+    """The prompt of the policy, before the first token that it samples."""
+
+    format: str
+    reason: str
+    """Why it is this format."""
+    text: str
+    tokens: tuple[ShownToken, ...]
+    messages: tuple[ShownMessage, ...]
+    tools: tuple[str, ...]
+    stop_tokens: tuple[str, ...]
+
+    @property
+    def num_special(self) -> int:
+        """How many of the tokens are special."""
+        return sum(token.is_special for token in self.tokens)
+
+
+def show_prompt(files: Sequence[Path], overrides: Sequence[str]) -> ShownPrompt:
+    """The prompt of the first training row. Raises SpecError or RlfError for what is wrong."""
+    from rlf.chat.encoding import markup_ids
+    from rlf.chat.vision import Vision, load_processor
+
+    spec, chat = open_chat(files, overrides)
+    task = load_tasks(**spec.data.train.model_dump())[0]
+    tools = [tool.description_for_model for tool in spec.tools]
+    if task.images:
+        chat.see(Vision(load_processor(model_location(spec.model.path))))
+    ids, special = chat.prompt(task.messages, tools), markup_ids(chat.tokenizer)
+    chosen = "the spec names it"
+    name, reason = detect_format(chat.tokenizer) if spec.chat.format == "auto" else (spec.chat.format, chosen)
+    return ShownPrompt(
+        format=name,
+        reason=reason,
+        text=chat.decode(ids if chat.vision is None else chat.vision.collapsed(ids)),
+        tokens=tuple(ShownToken(token, chat.decode([token]), token in special) for token in ids),
+        messages=tuple(
+            ShownMessage(message.role, message.content, len(encode_data(chat.tokenizer, message.content)))
+            for message in task.messages
+        ),
+        tools=tuple(tool.name for tool in tools),
+        stop_tokens=tuple(chat.decode([token]) for token in chat.stop_token_ids),
+    )
+
+
+def open_chat(files: Sequence[Path], overrides: Sequence[str]) -> tuple[RunSpec, ChatFormat]:
+    """A checked spec and its chat format over the tokenizer of its model."""
+    from rlf.chat.encoding import load_tokenizer
+    from rlf.training.harness import build_chat
+
+    spec = check_spec(files, overrides, trains=False).plan.spec
+    return spec, build_chat(spec, load_tokenizer(model_location(spec.model.path)))

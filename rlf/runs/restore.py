@@ -12,8 +12,8 @@ from typing import Any
 
 from rlf.core.callables import forget_edited
 from rlf.core.errors import Fault, Place, RlfError, SpecError
-from rlf.core.files import check_run_id, path_inside, run_folder, scratch, shown_path
-from rlf.engines.engine import Start, recorded_engine, refuse_evaluation
+from rlf.core.files import run_folder, scratch, shown_path
+from rlf.engines.engine import Engine, Start
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import INTERRUPTED, Checkpoint, RunRecord
 from rlf.lineage.store import Store
@@ -21,6 +21,7 @@ from rlf.plan import Plan, plan_from_json
 from rlf.runs.place import RECORDING, REWARD_CALLS, YAML_ROLES, Places, open_reader
 from rlf.runs.plans import CheckedSpec, check_spec
 from rlf.spec import InputFile
+from rlf.spec.engines import ENGINES
 from rlf.spec.nodes import OVERRIDE, KeyPath, dotted
 from rlf.spec.reader import forget_env_files, take_env_file
 from rlf.tools.execution.tape import AnsweredCall, Tape, arguments_text, read_tape, read_taped_calls
@@ -123,6 +124,8 @@ def drop_checkpoints(store: Store, run_id: str, folder: Path, *, from_step: int)
     Raises:
         RlfError: a checkpoint's path leads out of the folder that the run saves in, and nothing was deleted.
     """
+    from rlf.core.files import path_inside
+
     reader = Reader(store)
     record = reader.get_run(run_id).record
     root = recorded_engine(record).checkpoints_in(folder)
@@ -151,6 +154,8 @@ def find_checkpoint_damage(record: RunRecord, saved: Checkpoint) -> str | None:
 
 def _checkpoint_path(record: RunRecord, saved: Checkpoint) -> Path:
     """Where a checkpoint is. Raises RlfError where its path leads out of the folder that the run saves in."""
+    from rlf.core.files import check_run_id, path_inside
+
     # Both from the database, which may be a stranger's: neither the run's folder nor the checkpoint's path may lead to
     # a file outside, for what is there is loaded, copied and at last removed.
     folder = Path(record.folder)
@@ -265,3 +270,25 @@ def _recorded_calls(reader: Reader, run_id: str) -> Iterator[tuple[AnsweredCall,
             if record.result.outcome is not Outcome.LIMIT_REACHED:
                 text = arguments_text(record.call.arguments)
                 yield AnsweredCall(summary.trajectory_id, record.call.name, text), record.result
+
+
+def recorded_engine(record: RunRecord) -> Engine:
+    """The engine of a recorded run, as it was set. Raises RlfError where it is no longer installed, or is no engine."""
+    refuse_evaluation(record)
+    kind, settings = ENGINES.get(record.engine), record.plan.get("spec", {}).get("engine", {})
+    known = {key: value for key, value in settings.items() if key in kind.model_fields}  # an older rlf had others too
+    engine = kind.model_validate(known | {"kind": record.engine})
+    assert isinstance(engine, Engine), f"{engine} opens no runs"
+    return engine
+
+
+def refuse_evaluation(record: RunRecord) -> None:
+    """Raises RlfError for an evaluation, where a run that trains is needed."""
+    from rlf.lineage.records import EVALUATION  # which `rlf check` does not load
+
+    if record.engine == EVALUATION:
+        of = "" if record.parent_id is None else f" of run {record.parent_id}"
+        raise RlfError(
+            f"run {record.id}: is an evaluation{of}, which trains no model. `rlf eval {record.id}` continues it if it "
+            "was stopped, and repeats it otherwise."
+        )

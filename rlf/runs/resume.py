@@ -13,9 +13,10 @@ from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
 from rlf.core.redact import REDACTED
 from rlf.engines.engine import engine_of
+from rlf.lineage.calls import read_costs
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Cost
-from rlf.lineage.resumed import begin_resume, refuse_running, training_scores
+from rlf.lineage.upkeep import begin_resume, refuse_running, training_scores
 from rlf.plan import Plan
 from rlf.reports.verdict import compares_groups
 from rlf.rollout.signal import Signal, step_signal
@@ -77,7 +78,7 @@ def resume(
         # Read before `begin_resume` deletes the steps that are repeated: whether the run has ever had a signal.
         had_signal = _had_signal(reader, record.id)
         signals = SignalWatch(plan.spec, record.id, runs_folder, store.redactor.text, had_signal=had_signal)
-        costs, played = _costs_usd(reader.costs(record.id)), kept_replay(folder, runs_folder)
+        costs, played = _costs_usd(read_costs(reader, record.id)), kept_replay(folder, runs_folder)
         budget = open_budget(plan, sum(costs.values()), max_usd, is_played=played is not None)
         sink = RunSink(plan.spec, signals, budget)
         if sink.hidden and plan.spec.health.hidden and plan.spec.health.hidden.action is Action.STOP:

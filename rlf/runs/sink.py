@@ -1,30 +1,22 @@
 """Where every event of a run goes: to the recorder, the view and the trackers, and to what may warn of it or end it.
 
-Invariant: an event is recorded before anything else sees it, and nothing that a tracker does ends a run or holds it up:
-each has a thread of its own and a queue, and one that raises or falls too far behind is left out, with one warning.
+Invariant: an event is recorded before anything else sees it.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import shlex
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from queue import Full, Queue
-from threading import Thread
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from rlf.algo.health import Action, Alarm, OnNoSignal, Watch
 from rlf.core.errors import RunError
 from rlf.core.meter import COST, ROUNDING, Meter
-from rlf.core.redact import Redactor
-from rlf.core.text import describe, text_of
 from rlf.lineage.recorder import Recorder
 from rlf.plan import Plan
 from rlf.reports.sheets import visible
@@ -33,7 +25,6 @@ from rlf.rollout.signal import SOLVED, CauseKind, Diagnosis, DiagnosisSetting, S
 from rlf.runs.provenance import ReadFiles
 from rlf.spec.engines import Feature
 from rlf.spec.models import RunSpec
-from rlf.trackers import TrackedRun, Tracker
 from rlf.training.missing import MissingWatch
 from rlf.types.events import (
     CheckpointSaved,
@@ -49,6 +40,7 @@ from rlf.types.events import (
 from rlf.types.score import Scored, usage_by_name
 
 if TYPE_CHECKING:
+    from rlf.runs.tracking import Tracking
     from rlf.training.hidden import HiddenWatch
 
 STEPS_BEFORE_STOP = 3
@@ -202,122 +194,6 @@ def _slowest_tool(scored: Sequence[Scored]) -> tuple[str, float]:
 
 
 logger = logging.getLogger(__name__)
-
-_MAX_WAITING = 1000
-"""Events that a tracker may be behind."""
-_MAX_WAITING_WHOLE = 8
-"""The same for events with their trajectories, which are in memory as long as they wait."""
-_LAST_S = 60.0
-"""Time that all trackers together have at the end to send what waits."""
-
-
-class Tracking:
-    """Passes a run's events to trackers. Use it as a context manager, within which the run ends."""
-
-    def __init__(
-        self, trackers: Sequence[Tracker], run: TrackedRun, redactor: Redactor, *, last_s: float = _LAST_S
-    ) -> None:
-        run = replace(run, spec=json.loads(redactor.json(run.spec)), redact=redactor.text)
-        self._redactor = redactor
-        self._lines = [_Line(tracker, run) for tracker in trackers]
-        self._step = run.first_step - 1
-        self._ended, self._last_s = False, last_s
-
-    def __call__(self, event: RunEvent) -> list[Notice]:
-        """Hands an event on; a warning for each tracker that has failed since the last one."""
-        if isinstance(event, StepFinished):
-            self._step = event.step
-        self._ended = self._ended or isinstance(event, RunFinished)
-        light = self._without_bulk_and_secrets(event) if self._lines else event
-        has_whole = isinstance(event, StepFinished | EvaluationFinished)
-        for line in self._lines:
-            line.put(event if has_whole and line.takes_trajectories else light)
-        return self._take_failures()
-
-    def _without_bulk_and_secrets(self, event: RunEvent) -> RunEvent:
-        match event:
-            case StepFinished():
-                return replace(event, trajectories=(), advantages=())
-            case EvaluationFinished() | Interrupted():
-                return replace(event, trajectories=())
-            case Notice():
-                data = json.loads(self._redactor.json(event.data))
-                return replace(event, text=self._redactor.text(event.text), data=data)
-            case RunFinished():
-                return replace(event, error=self._redactor.optional(event.error))
-            case _:
-                return event
-
-    def __enter__(self) -> Self:
-        for line in self._lines:
-            line.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._ended and error is not None:
-            self(RunFinished(RunStatus.FAILED, self._step, text_of(error)))
-        until = time.monotonic() + self._last_s
-        for line in self._lines:
-            line.end()
-        for line in self._lines:
-            line.join(max(0.0, until - time.monotonic()))
-        for notice in self._take_failures():
-            logger.warning("%s", notice.text)
-
-    def _take_failures(self) -> list[Notice]:
-        failed = [line for line in self._lines if line.failure is not None]
-        self._lines = [line for line in self._lines if line.failure is None]
-        return [Notice("warning", f"report_to: {line.failure}", {"tracker": line.name}) for line in failed]
-
-
-class _Line:
-    """One tracker, its queue and its thread, which is left behind where it hangs."""
-
-    def __init__(self, tracker: Tracker, run: TrackedRun) -> None:
-        self.name, self.takes_trajectories = tracker.kind, tracker.takes_trajectories
-        self._most = _MAX_WAITING_WHOLE if tracker.takes_trajectories else _MAX_WAITING
-        self.failure: str | None = None
-        """Why it takes no more events."""
-        self._queue: Queue[RunEvent | None] = Queue(self._most)
-        self._thread = Thread(
-            target=self._send_events, args=(tracker, run), name=f"tracker-{tracker.kind}", daemon=True
-        )
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def put(self, event: RunEvent | None) -> None:
-        if self.failure is None:
-            try:
-                self._queue.put_nowait(event)
-            except Full:
-                self._set_failure(f"it is {self._most} events behind")
-
-    def end(self) -> None:
-        self.put(None)
-
-    def join(self, timeout_s: float) -> None:
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            self._set_failure("it did not finish in time, and it may lack the last events")
-
-    def _send_events(self, tracker: Tracker, run: TrackedRun) -> None:
-        try:
-            run.folder.mkdir(parents=True, exist_ok=True)
-            writer = tracker.open(run)
-            while (event := self._queue.get()) is not None:
-                writer(event)
-            writer.close()
-        except BaseException as error:  # a tracker may raise anything, SystemExit too
-            logger.debug("tracker %s", tracker.kind, exc_info=True)
-            self._set_failure(describe(error).splitlines()[0].rstrip(": "))
-
-    def _set_failure(self, why: str) -> None:
-        self.failure = self.failure or f"{self.name} gets no more events of this run: {why}. The run continues."
-
-
 _UNITS = (COST, "requests")
 
 
@@ -395,13 +271,14 @@ class RunSink:
             self.hidden = HiddenWatch(spec.rewards, spec.success, spec.health.hidden)
         self._signals = signals
         self.tracking: Tracking | None = None
+        """None: nothing is reported to trackers."""
         self.opening: list[RunEvent] = []
         """What is recorded and shown before the engine runs."""
         self.files: ReadFiles | None = None
         """Gathers what the run's own code opens; set when the run has a record."""
 
     def __call__(self, event: RunEvent) -> None:
-        assert self.recorder and self.tracking, "an event before the run is registered"
+        assert self.recorder, "an event before the run is registered"
         self.budget.note(event)
         log_done(event)
         if self.files is not None and isinstance(event, StepFinished | EvaluationFinished | Interrupted | RunFinished):
@@ -413,7 +290,7 @@ class RunSink:
         self.recorder(event)
         if self.shown is not None:  # a stop may come while the view is still being opened
             self.shown(event)
-        for warning in self.tracking(event):
+        for warning in () if self.tracking is None else self.tracking(event):
             self(warning)
         match event:
             case StepFinished():

@@ -10,7 +10,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,18 +37,7 @@ from rlf.runs.opening import certificate_notice, check_room, power_notices
 from rlf.runs.place import RECORDING, REWARD_CALLS, Places, check_runs_folder, open_lineage, source_texts
 from rlf.runs.plans import PlacedPlan, check_spec
 from rlf.runs.provenance import ReadFiles, code_patch, hide_secrets, made_here, recorded_files
-from rlf.runs.sink import (
-    Budget,
-    BudgetSpent,
-    HealthStop,
-    RunInfo,
-    RunOutcome,
-    RunSink,
-    SignalWatch,
-    Tracking,
-    View,
-    open_budget,
-)
+from rlf.runs.sink import Budget, BudgetSpent, HealthStop, RunInfo, RunOutcome, RunSink, SignalWatch, View, open_budget
 from rlf.spec.engines import Feature
 from rlf.trackers import TrackedRun
 from rlf.training.harness import Traffic
@@ -221,10 +210,15 @@ def drive(store: Store, plan: Plan, engine: EngineRun, sink: RunSink, info: RunI
         BaseException: whatever the engine raised, once it is recorded.
     """
     spec, budget, error, spent = plan.spec, sink.budget, None, None
-    tracked = TrackedRun(info.run_id, info.name, info.folder, info.first_step, json.loads(plan_to_json(plan))["spec"])
-    tracking = Tracking(spec.report_to, tracked, store.redactor)
-    with Recorder(store, info.run_id, budget.unrecorded, is_played=budget.is_played) as recorder, tracking, chdir("."):
-        sink.recorder, sink.tracking = recorder, tracking
+    if spec.report_to:
+        from rlf.runs.tracking import Tracking
+
+        shown = json.loads(plan_to_json(plan))["spec"]
+        tracked = TrackedRun(info.run_id, info.name, info.folder, info.first_step, shown)
+        sink.tracking = Tracking(spec.report_to, tracked, store.redactor)
+    opened = Recorder(store, info.run_id, budget.unrecorded, is_played=budget.is_played)
+    with opened as recorder, sink.tracking or nullcontext(), chdir("."):
+        sink.recorder = recorder
         try:
             with recording_failure(recorder, lambda: engine.step):
                 sink.shown = view(info)

@@ -15,7 +15,7 @@ from pydantic import FiniteFloat, ValidationError
 
 from rlf.core.errors import RlfError
 from rlf.core.kinds import StrictModel
-from rlf.core.text import clean
+from rlf.core.redact import clean
 from rlf.sandbox.guest import confine as landlock
 from rlf.sandbox.guest import seccomp
 from rlf.sandbox.guest.confine import WORK

@@ -9,7 +9,8 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from rlf.core.kinds import StrictModel, WebAddress, wrong_value
+from rlf.core.addresses import WebAddress
+from rlf.core.kinds import StrictModel, wrong_value
 
 
 class Level(StrEnum):

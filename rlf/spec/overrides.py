@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlf.core import Fault, Place, nearest
-from rlf.core.text import clean, find_half
+from rlf.core.redact import clean
+from rlf.core.text import find_half
 from rlf.spec.aliases import Move, aliased, take_aliases
 from rlf.spec.layers import ITEM_LISTS
 from rlf.spec.nodes import OVERRIDE, Key, KeyPath, Node, deepest_node, dotted, merge, plain, show

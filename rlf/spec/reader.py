@@ -18,7 +18,8 @@ import yaml
 
 from rlf.core import Fault, Place
 from rlf.core.files import shown_path, why_not_read
-from rlf.core.text import clean, find_half, join_halves
+from rlf.core.redact import clean
+from rlf.core.text import find_half, join_halves
 from rlf.core.yaml_text import BOOL, FLOAT, INT, MERGE, NULL, PLAIN, STR, TAG, CoreLoader, read_integer
 from rlf.spec.nodes import KeyPath, Node, Scalar, dotted
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from rlf.core import Fault, RlfError, nearest
 from rlf.core.readings import compile_schema
+from rlf.spec.aliases import SERVERS
 from rlf.spec.faults import faults_of
 from rlf.spec.nodes import UNREADABLE, Node, plain, wrap
 from rlf.tools.mcp.listing import ToolServer, listing_faults, listing_of
@@ -126,3 +127,24 @@ def expand_server(node: Node, server: McpServer) -> Node:
         items = [replace(child, value=value) for child, value in zip(args.items, server.args, strict=True)]
         changed["args"] = replace(args, value=items)
     return replace(node, value={**node.mapping, **changed})
+
+
+_ELSEWHERE = frozenset(
+    {"alwaysAllow", "autoApprove", "description", "disabled", "icon", "isActive", "name", "sse_read_timeout", "timeout"}
+)
+"""Keys of Claude, Cursor, Cline, Qwen-Agent and RL-Factory that say nothing about how a server is reached."""
+
+
+def each_server(item: Node) -> Iterator[Node]:
+    """An item with `mcpServers` as one with `mcp` for every server that is not disabled."""
+    rest = {key: child for key, child in item.mapping.items() if key != SERVERS}
+    for server in item.mapping[SERVERS].mapping.values():
+        if not is_disabled(server):
+            settings = {key: child for key, child in server.mapping.items() if key not in _ELSEWHERE}
+            yield replace(item, value={**rest, "mcp": replace(server, value=settings) if server.mapping else server})
+
+
+def is_disabled(server: Node) -> bool:
+    """Whether a server is written down and not used."""
+    disabled = server.get("disabled")
+    return disabled is not None and disabled.value is True

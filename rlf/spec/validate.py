@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from rlf.core import Fault
 from rlf.rewards.term import Term
-from rlf.spec.aliases import SERVERS, each_server
+from rlf.spec.aliases import SERVERS
 from rlf.spec.layers import ITEM_LISTS
 from rlf.spec.models import RunSpec
 from rlf.spec.nodes import UNREADABLE, Key, KeyPath, Node, plain, show, walk
@@ -120,7 +120,7 @@ def tools_of(item: Node, faults: list[Fault]) -> Sequence[Node]:
         if target is None or target.get("tools") is None:
             return [item]
         return [replace(item, value={**item.mapping, "target": expand_servers(target, faults)})]
-    from rlf.spec.servers import declare_tools
+    from rlf.spec.servers import declare_tools, each_server
 
     if "mcp" in item.mapping:
         return declare_tools(item, faults)

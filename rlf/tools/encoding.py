@@ -1,4 +1,4 @@
-"""How calls are written as requests: together, as a form, and lists and objects in it. Pure.
+"""How calls are written as requests (together, as a form, with lists and objects), and answers taken apart. Pure.
 
 Lists and objects stand in a query or a form in the ways of OpenAPI 3 (3.1.1, "Style Examples").
 """

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from rlf.algo.corrections import correction_weights, high_entropy
 from rlf.algo.loss_config import OffPolicyCorrection, PolicyLossConfig
-from rlf.algo.losses import aggregate_loss, correction_weights, high_entropy, loss_denominator, policy_loss
+from rlf.algo.losses import aggregate_loss, loss_denominator, policy_loss
 
 from .test_losses import close, logs, loss_of, random_inputs, row
 from .trl_reference import trl_loss

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from rlf.chat import FORMATS
-from rlf.chat.encoding import Vision, load_processor, load_tokenizer
+from rlf.chat.encoding import load_tokenizer
+from rlf.chat.vision import Vision, load_processor
 from rlf.core import RlfError
 from rlf.core.images import read_image_file
 from rlf.types import Message, ToolDescription

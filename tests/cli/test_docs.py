@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
-from rlf.cli.commands import HOMES
-from rlf.cli.main import COMMANDS, app
+from rlf.cli.commands import COMMANDS, HOMES
+from rlf.cli.main import app
 
 REPOSITORY = Path(__file__).parents[2]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")

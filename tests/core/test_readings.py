@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rlf.core.readings import ANYTHING, Readings
+from rlf.tools.misfits import coerced
 
 Schema = Mapping[str, Any]
 
@@ -71,7 +72,7 @@ def test_a_text_is_coerced_wherever_it_stands(name: str) -> None:
     schema, text, value = SCHEMAS[name]
     for (wrapper, wrap), (place, (describe, put)) in product(WRAPPERS.items(), PLACES.items()):
         readings = _readings(describe(wrap(schema)), schema)
-        assert readings.coerced({"x": put(text)}) == {"x": put(value)}, (wrapper, place)
+        assert coerced(readings.validator, {"x": put(text)}) == {"x": put(value)}, (wrapper, place)
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
@@ -96,19 +97,19 @@ def test_choices_and_types_are_named_together() -> None:
     "arguments", [{"x": "three"}, {"x": "03"}, {"x": " 3"}, {"x": '"3"'}, {"x": "NaN"}, {"x": "1e999"}]
 )
 def test_a_text_that_does_not_say_exactly_what_is_asked_for_is_not_coerced(arguments: Any) -> None:
-    assert _readings({"type": ["number", "null"]}, {}).coerced(arguments) is None
+    assert coerced(_readings({"type": ["number", "null"]}, {}).validator, arguments) is None
 
 
 def test_texts_that_are_valid_stay_beside_those_that_are_coerced() -> None:
     one = {"properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}
     other = {"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
     readings = _readings({"type": "object", "anyOf": [one, other]}, {})
-    assert readings.coerced({"x": {"a": "1", "b": "2"}}) == {"x": {"a": 1, "b": "2"}}
+    assert coerced(readings.validator, {"x": {"a": "1", "b": "2"}}) == {"x": {"a": 1, "b": "2"}}
 
 
 def test_a_text_within_a_text_is_coerced() -> None:
     schema = {"type": "array", "items": {"type": "object", "properties": {"n": {"type": ["integer", "null"]}}}}
-    assert _readings(schema, {}).coerced('{"x": "[{\\"n\\": \\"1\\"}, {\\"n\\": \\"null\\"}]"}') == {
+    assert coerced(_readings(schema, {}).validator, '{"x": "[{\\"n\\": \\"1\\"}, {\\"n\\": \\"null\\"}]"}') == {
         "x": [{"n": 1}, {"n": None}]
     }
 
@@ -116,17 +117,17 @@ def test_a_text_within_a_text_is_coerced() -> None:
 def test_coercion_ends_whatever_the_choices_are() -> None:
     choice = {"anyOf": [{"type": "object", "properties": {name: {"type": "integer"}}} for name in "abcdefgh"]}
     schema = {"type": "array", "items": {"allOf": [choice, {"required": ["z"]}]}}
-    assert _readings(schema, {}).coerced({"x": [dict.fromkeys("abcdefgh", "1")] * 50}) is None
+    assert coerced(_readings(schema, {}).validator, {"x": [dict.fromkeys("abcdefgh", "1")] * 50}) is None
 
 
 def test_a_recursive_schema_is_read_at_every_level() -> None:
     node = {"type": "object", "properties": {"n": {"type": "integer"}, "next": {"$ref": "#/$defs/it"}}}
     readings = _readings({"$ref": "#/$defs/it"}, node)
-    assert readings.coerced({"x": {"n": "1", "next": {"n": "2"}}}) == {"x": {"n": 1, "next": {"n": 2}}}
+    assert coerced(readings.validator, {"x": {"n": "1", "next": {"n": "2"}}}) == {"x": {"n": 1, "next": {"n": 2}}}
 
 
 @pytest.mark.parametrize("text", ["3", "true", "null", "[1]", '{"a": 1}', "words"])
 def test_without_a_schema_any_text_is_its_json(text: str) -> None:
-    assert ANYTHING.coerced({"x": text}) == {"x": text}
+    assert coerced(ANYTHING.validator, {"x": text}) == {"x": text}
     read = ANYTHING.read_text("x", text)
     assert isinstance(read, str) == (text == "words")

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from rlf.core.redact import Redactor
-from rlf.core.text import MAX_FAULT_CHARS, clean, clean_value, describe, text_of
+from rlf.core.redact import Redactor, clean
+from rlf.core.text import MAX_FAULT_CHARS, clean_value, describe, text_of
 
 from ..hostile import FAULTS, NAME, TEXTS, _Word
 

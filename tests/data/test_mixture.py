@@ -8,7 +8,7 @@ import pytest
 
 from rlf.core import SpecError
 from rlf.data import load_tasks, mixture_files
-from rlf.data.source import _deal
+from rlf.data.mixture import _deal
 
 
 def write(folder, mixture, **datasets):

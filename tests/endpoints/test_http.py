@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from rlf.endpoints.guard import AddressGuard, trusted_hosts
-from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse, retry_after_s
-from rlf.endpoints.spec import EndpointFailure, Redirects
+from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse
+from rlf.endpoints.spec import EndpointFailure, Redirects, retry_after_s
 from rlf.types import Outcome
 from tests.endpoints.servers import closed_port, raw_serving, serving
 

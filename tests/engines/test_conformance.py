@@ -12,8 +12,9 @@ import pytest
 from rlf.algo import ESTIMATORS
 from rlf.algo.loss_config import PolicyLossKind
 from rlf.core import SpecError
-from rlf.engines.engine import Engine, engine_of, recorded_engine
+from rlf.engines.engine import Engine, engine_of
 from rlf.plan import compile as compile_plan
+from rlf.runs.restore import recorded_engine
 from rlf.spec import load_spec
 from rlf.spec.engines import ENGINES, Feature, default_engine
 

@@ -9,7 +9,7 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.environments import EnvSpec
-from rlf.environments.states import fill
+from rlf.environments.world import fill
 from rlf.types import Message, Outcome, Task, ToolCall
 from tests.postgres import postgres_server
 

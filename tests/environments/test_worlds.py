@@ -7,7 +7,7 @@ import pytest
 
 from rlf.environments import EnvSpec, WorldPool
 from rlf.rollout import Prefix
-from rlf.rollout.loop import with_observation
+from rlf.rollout.rollout import with_observation
 from rlf.tools.execution import executor
 from rlf.types import Message, Outcome, Phase, StopReason
 

@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console
 
 from rlf.apps.keep.upkeep import drop_unnamed_blobs
-from rlf.lineage.calls import names_inside, read_calls
+from rlf.lineage.calls import names_inside, read_calls, read_costs
 from rlf.lineage.graph import read_graph
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
@@ -64,7 +64,7 @@ def test_calls_inside_of_agents_are_found_by_the_name_of_their_tool(store):
 
 
 def test_a_run_adds_up_what_it_spent_also_on_a_step_that_it_did_twice(store):
-    costs = {cost.name: cost for cost in recorded(store).costs("r")}
+    costs = {cost.name: cost for cost in read_costs(recorded(store), "r")}
     judge, agent = costs["exact_match"], costs["agent"]
     assert (judge.kind, judge.cost_usd, judge.num_requests, judge.num_tokens) == ("judge", 1.0, 6, 60)
     assert (agent.kind, agent.cost_usd, agent.num_requests, agent.num_tokens) == ("tool", 0.5, 4, 28)
@@ -87,7 +87,7 @@ def test_turns_and_calls_inside_of_an_agents_call_are_nodes_of_the_lineage(store
 
 
 def other(store):
-    return [(cost.num_requests, cost.cost_usd) for cost in Reader(store).costs("r") if cost.kind == "other"]
+    return [(cost.num_requests, cost.cost_usd) for cost in read_costs(Reader(store), "r") if cost.kind == "other"]
 
 
 def test_what_no_trajectory_has_yet_is_recorded_before_the_run_ends(store):
@@ -114,4 +114,4 @@ def test_tools_whose_results_are_played_back_cost_nothing(store):
     done = replace(step(1, 1), trajectories=[with_an_agent()], advantages=[0.5])
     with Recorder(store, "r", is_played=True) as recorder:
         recorder(done)
-    assert [(cost.kind, cost.cost_usd) for cost in Reader(store).costs("r")] == [("judge", 0.5)]
+    assert [(cost.kind, cost.cost_usd) for cost in read_costs(Reader(store), "r")] == [("judge", 0.5)]

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from rlf.lineage.blobs import MIN_BYTES, Blobs, compress, decompress
+from rlf.lineage.calls import tool_call_summary
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.resumed import begin_resume
 from rlf.lineage.run import start_run
+from rlf.lineage.upkeep import begin_resume
 from rlf.types import CallRecord, EvaluationFinished, StepFinished
 
 from .builders import run_record, scored, step
@@ -68,11 +69,11 @@ def test_sums_are_those_of_the_rows_and_follow_a_resume(store, run_id, reader):
     assert [(t.step, t.num_trajectories, t.num_tokens, t.num_calls) for t in totals] == [
         (number, 4, 600, 8) for number in (1, 2, 3)
     ]
-    assert [tool.num_calls for tool in reader.tool_call_summary(run_id)] == [3 * 8 + 3]
+    assert [tool.num_calls for tool in tool_call_summary(reader, run_id)] == [3 * 8 + 3]
     start_run(store, run_record("other"))
     begin_resume(store, run_id, 1)
     assert [t.step for t in reader.step_totals(run_id)] == [1]
-    assert [tool.num_calls for tool in reader.tool_call_summary(run_id)] == [8]
+    assert [tool.num_calls for tool in tool_call_summary(reader, run_id)] == [8]
 
 
 def test_a_step_recorded_again_replaces_its_sums(store, run_id, reader):
@@ -80,4 +81,4 @@ def test_a_step_recorded_again_replaces_its_sums(store, run_id, reader):
         recorder(step(1, 4))
         recorder(step(1, 2))
     assert [t.num_trajectories for t in reader.step_totals(run_id)] == [2]
-    assert [tool.num_calls for tool in reader.tool_call_summary(run_id)] == [6]
+    assert [tool.num_calls for tool in tool_call_summary(reader, run_id)] == [6]

@@ -10,9 +10,9 @@ from rlf.core import RlfError
 from rlf.lineage import tables
 from rlf.lineage.lease import describe_owner
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.resumed import begin_resume
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
+from rlf.lineage.upkeep import begin_resume
 from rlf.reports.overview import elapsed_s
 from rlf.types import Notice, RunFinished, RunStatus
 

@@ -15,9 +15,9 @@ from rlf.lineage import tables
 from rlf.lineage.lease import LEASE_S, LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.resumed import begin_resume
 from rlf.lineage.run import Heartbeat, start_run
 from rlf.lineage.store import open_store
+from rlf.lineage.upkeep import begin_resume
 from rlf.types import RunFinished, RunStatus
 
 from .builders import run_record, step

@@ -17,10 +17,10 @@ from rlf.lineage.blobs import compress
 from rlf.lineage.migrate import HEAD, VERSION_TABLE
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.resumed import begin_resume
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
 from rlf.lineage.tables import metadata
+from rlf.lineage.upkeep import begin_resume
 from rlf.types import Notice, RunStatus
 
 from .builders import run_record, scored, step

@@ -12,10 +12,9 @@ from rlf.apps.keep.damage import find_damage
 from rlf.apps.keep.upkeep import drop_unnamed_blobs, remove_run
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.resumed import begin_resume
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
-from rlf.lineage.upkeep import Keep, add_note, add_tags, thin
+from rlf.lineage.upkeep import Keep, add_note, add_tags, begin_resume, thin
 from rlf.types import EvaluationFinished, RunFinished, RunStatus
 
 from ..postgres import postgres_server

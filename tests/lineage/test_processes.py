@@ -8,8 +8,8 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.lineage.reader import Reader
-from rlf.lineage.resumed import begin_resume
 from rlf.lineage.store import open_store
+from rlf.lineage.upkeep import begin_resume
 from rlf.types import RunStatus
 
 from ..processes import Process

@@ -7,12 +7,12 @@ import pytest
 from rlf.core import RlfError
 from rlf.core.redact import Redactor
 from rlf.lineage import tables
+from rlf.lineage.calls import read_left_out, tool_call_summary
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import ParentKind, TrajectoryFilter
 from rlf.lineage.rows import encode
 from rlf.lineage.run import start_run
-from rlf.lineage.values import read_left_out
 from rlf.types import (
     CallRecord,
     EvaluationFinished,
@@ -172,7 +172,7 @@ def test_tool_calls_are_summed_by_tool_and_outcome(store, run_id, reader):
     with Recorder(store, run_id) as recorder:
         trajectory = replace(known.trajectory, turns=(Turn(0, 1, 1, "", calls),))
         recorder(StepFinished(1, {}, [replace(known, trajectory=trajectory)], [0.0]))
-    search, add = reader.tool_call_summary(run_id)
+    search, add = tool_call_summary(reader, run_id)
     assert (search.name, search.num_calls, search.num_cached, search.num_truncated) == ("search", 3, 1, 1)
     assert search.num_by_outcome == {Outcome.OK: 2, Outcome.TIMEOUT: 1}
     assert search.mean_run_s == pytest.approx(0.3)  # (0.1 + 0.2 + 0.6) / 3

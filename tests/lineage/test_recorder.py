@@ -11,12 +11,13 @@ from sqlalchemy import func, select
 from rlf.apps.keep.verification import verify_folder
 from rlf.core import RlfError
 from rlf.lineage import tables
+from rlf.lineage.calls import tool_call_summary
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import INTERRUPTED, FileRecord, FilesRead, TrajectoryFilter
-from rlf.lineage.resumed import begin_resume
 from rlf.lineage.rows import encode_whole
 from rlf.lineage.run import start_run
+from rlf.lineage.upkeep import begin_resume
 from rlf.types import CheckpointSaved, EvaluationFinished, Interrupted, Notice, RunFinished, RunStatus, StepFinished
 
 from .builders import run_record, scored, step
@@ -135,7 +136,7 @@ def test_resume_supersedes_the_steps_after_its_checkpoint(store, run_id, reader)
     assert [found.step for found in reader.evaluations(run_id)] == [0, 1, 2, 3, 4]
     assert [found.step for found in reader.checkpoints(run_id)] == [1, 2, 3, 4]
     assert {found.step for found in reader.trajectories(run_id)} == {0, 1, 2, 3, 4}
-    assert reader.tool_call_summary(run_id)[0].num_calls == 4 * 2 * 3 + 5 * 3
+    assert tool_call_summary(reader, run_id)[0].num_calls == 4 * 2 * 3 + 5 * 3
     assert [event.text for event in reader.events(run_id)] == ["kept", "interrupted after step 6: stopped"]
     with store.read() as connection:
         assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []

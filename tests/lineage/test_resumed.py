@@ -9,9 +9,9 @@ from rlf.core import RlfError
 from rlf.core.redact import Redactor
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import AcceptedChange
-from rlf.lineage.resumed import accept_changes, begin_resume, refuse_running, training_scores
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
+from rlf.lineage.upkeep import accept_changes, begin_resume, refuse_running, training_scores
 from rlf.types import EvaluationFinished, StepFinished
 
 from .builders import run_record, scored

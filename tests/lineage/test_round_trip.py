@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlf.lineage.calls import tool_call_summary
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import Checkpoint
@@ -213,7 +214,7 @@ def test_a_step_recorded_again_replaces_itself(store, run_id, reader):
         *((1, k) for k in range(3)),
         *((2, k) for k in range(8)),
     ]
-    assert reader.tool_call_summary(run_id)[0].num_calls == 3 * (3 + 8)
+    assert tool_call_summary(reader, run_id)[0].num_calls == 3 * (3 + 8)
 
 
 def test_text_that_no_database_takes_is_made_storable(store, run_id, reader):

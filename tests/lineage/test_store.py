@@ -17,9 +17,9 @@ from rlf.core import RlfError, RunError
 from rlf.lineage import store as store_module
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.resumed import begin_resume
 from rlf.lineage.run import start_run
 from rlf.lineage.store import DamagedDatabase, open_store
+from rlf.lineage.upkeep import begin_resume
 from rlf.runs.place import open_lineage
 from rlf.types import RunFinished, RunStatus
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from rlf.core import RlfError
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
-from rlf.lineage.resumed import begin_resume
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
+from rlf.lineage.upkeep import begin_resume
 
 from .builders import run_record, step
 

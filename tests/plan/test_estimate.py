@@ -7,15 +7,8 @@ import pytest
 
 from rlf.core import RlfError
 from rlf.engines.local.memory import PROCESS_BYTES, estimate_disk, estimate_memory, micro_batch_tokens
-from rlf.plan.estimate import (
-    ModelShape,
-    adapter_parameters,
-    calls_per_trajectory,
-    estimate_work,
-    lineage_part,
-    shape_of,
-)
-from rlf.runs.planning import parse_size
+from rlf.plan.estimate import ModelShape, adapter_parameters, calls_per_trajectory, estimate_work, shape_of
+from rlf.runs.planning import lineage_part, parse_size
 from rlf.spec import RunSpec
 from rlf.spec.model_files import read_config, read_shapes
 

@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 from rlf.apps.judges.calibration import (
-    Estimate,
     PositionBias,
     accuracy,
     kappa,
@@ -17,6 +16,7 @@ from rlf.apps.judges.calibration import (
     self_preference,
     spearman,
 )
+from rlf.reports.statistics import Estimate
 
 COHEN = [("y", "y")] * 20 + [("y", "n")] * 5 + [("n", "y")] * 10 + [("n", "n")] * 15
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rlf.reports.sheets import Sheet, sheet_markdown, sheet_tex
+from rlf.reports.report import sheet_markdown
+from rlf.reports.sheets import Sheet, sheet_tex
 
 SHEET = Sheet("held-out, 95 %", "a_b & c", ("", "A|1"), (("success_rate", "71.4 % (65–77 %)"), ("cost", r"\$<2")), True)
 

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlf.reports.sheets import sparkline
+from rlf.cli.board import sparkline
 
 
 def test_a_rising_curve_climbs_through_the_levels() -> None:

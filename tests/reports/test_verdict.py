@@ -90,7 +90,7 @@ def test_a_verdict_ends_with_what_was_left_out_and_which_kinds_it_hit(monkeypatc
     steps = [TrainingStep(1, ALIVE | {"left_out/length": 0.25, "unscorable": 3.0}, 0.0), TrainingStep(2, ALIVE, 0.0)]
     before = [tried(f"t{k}", 0.0, kind="hard" if k < 4 else "easy") for k in range(20)]
     after = [tried(f"t{k}", None if k < 3 else 0.0, kind="hard" if k < 4 else "easy") for k in range(20)]
-    monkeypatch.setattr("rlf.reports.verdict.read_left_out", lambda store, run_id: left_out)
+    monkeypatch.setattr("rlf.lineage.calls.read_left_out", lambda store, run_id: left_out)
     reason = judge_record(READER, RUN, steps, [change(before, after)], ()).reason
     assert reason.endswith(
         "; training left out 96 of 1,284 rollouts (tool 'search' 90, reward term 'good' 6): hard 88 of 640, easy 8 of "

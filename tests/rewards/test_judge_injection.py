@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlf.apps.judges.prompts import AuthorText, FencedTemplate, mark_of
-from rlf.chat.marks import harmless
 from rlf.endpoints.template import TemplateFault
 from rlf.rewards import Term, TrajectoryFacts
+from rlf.tools.agent_text import harmless
 
 from .judges import judging
 from .scoring import score_with

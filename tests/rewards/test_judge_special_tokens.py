@@ -11,9 +11,9 @@ import pytest
 
 from rlf.apps.judges.prompts import FencedTemplate
 from rlf.chat.format import FORMATS
-from rlf.chat.marks import harmless, special_tokens
 from rlf.chat.repair import read_stand_in
 from rlf.rewards import Term, TrajectoryFacts
+from rlf.tools.agent_text import harmless, special_tokens
 
 from .judges import judging
 from .scoring import score_with

@@ -13,7 +13,7 @@ from rlf.apps.rules.token_f1 import token_f1
 from rlf.core.redact import fold
 from rlf.rewards.answers import read_answer_text, same
 from rlf.rewards.normalization import Normalization, normalize
-from rlf.rewards.quantities import last_number
+from rlf.rewards.rules.numeric import last_number
 from rlf.types import Outcome
 
 OK, INVALID, UNKNOWN = Outcome.OK, Outcome.INVALID_ARGUMENTS, Outcome.UNKNOWN_TOOL

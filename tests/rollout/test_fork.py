@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from rlf.chat.history import without_thinking
 from rlf.chat.settings import HistoryPolicy
 from rlf.core import CheckError
 from rlf.rollout import Rollout, RolloutLimits, Setting, play
 from rlf.rollout.certificate import certify
+from rlf.rollout.contexts import without_thinking
 from rlf.rollout.rollout import ChatPolicy
 from rlf.rollout.scripted import ScriptedPolicy
 from rlf.types import Message, Sampling, StopReason, Task

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from rlf.cli import app
 from rlf.core import RunError, SpecError
+from rlf.lineage.calls import read_costs
 from rlf.lineage.reader import Reader
 from rlf.runs.place import open_lineage
 from rlf.runs.resume import resume
@@ -66,7 +67,7 @@ def test_a_spent_budget_stops_the_run_as_a_person_would_and_a_larger_one_lets_it
         started(tmp_path, judge.url, "{max_usd: 500}")
         with open_lineage(tmp_path / "runs") as store:
             stopped = Reader(store).get_run("latest")
-            spent_usd = sum(cost.cost_usd for cost in Reader(store).costs(stopped.record.id))
+            spent_usd = sum(cost.cost_usd for cost in read_costs(Reader(store), stopped.record.id))
         assert (stopped.status, stopped.error is not None and "limits.max_usd: $" in stopped.error) == (
             RunStatus.INTERRUPTED,
             True,

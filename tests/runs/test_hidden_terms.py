@@ -9,7 +9,7 @@ import pytest
 from rlf.apps.rewards.scoring import try_reward_files
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TrajectoryFilter
-from rlf.lineage.resumed import training_scores
+from rlf.lineage.upkeep import training_scores
 from rlf.runs.declared import load_rewards
 from rlf.runs.place import open_lineage
 from rlf.runs.resume import resume

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from rlf.apps.keep.damage import find_damage
 from rlf.builtin.encyclopedia import search
 from rlf.cli.live import event_line
+from rlf.lineage.calls import tool_call_summary
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TrajectoryFilter
 from rlf.runs.place import open_lineage
@@ -211,7 +212,7 @@ def numbers(place, run_id):
         heads = reader.trajectories(run_id, TrajectoryFilter(phase="train"))
         scored = [reader.whole(run_id, head).scored for head in heads]
         tokens = [list(item.trajectory.tokens) for item in scored]
-        calls = [(tool.name, tool.num_by_outcome) for tool in reader.tool_call_summary(run_id)]
+        calls = [(tool.name, tool.num_by_outcome) for tool in tool_call_summary(reader, run_id)]
         weights = load_file(Path(reader.checkpoints(run_id)[-1].path) / "weights.safetensors")
         rewards = [item.reward for item in scored]
         return steps, evaluations, tokens, rewards, calls, {name: value.tolist() for name, value in weights.items()}

@@ -3,7 +3,7 @@
 import pytest
 
 from rlf.runs.opening import certificate_notice
-from rlf.runs.prompts import open_chat
+from rlf.runs.players import open_chat
 
 
 @pytest.fixture(scope="module")

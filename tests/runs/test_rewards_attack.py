@@ -26,8 +26,7 @@ from rlf.apps.attack.shapes import (
     Shape,
 )
 from rlf.cli import app
-from rlf.rewards.answers import draw_questions
-from rlf.runs.declared import rescoring_spec
+from rlf.runs.declared import draw_questions, rescoring_spec
 from rlf.types import Message, Task
 
 REPOSITORY = Path(__file__).parents[2]

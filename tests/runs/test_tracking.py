@@ -14,8 +14,8 @@ from rlf.plan import plan_to_json
 from rlf.runs.place import open_lineage
 from rlf.runs.plans import check_spec
 from rlf.runs.resume import resume
-from rlf.runs.sink import Tracking
 from rlf.runs.start import run
+from rlf.runs.tracking import Tracking
 from rlf.trackers import TRACKERS, TrackedRun, Tracker
 from rlf.types import Notice, RunFinished, RunStatus, StepFinished
 

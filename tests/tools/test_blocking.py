@@ -8,7 +8,7 @@ import time
 import urllib.request
 from time import sleep as rest
 
-from rlf.core.callables import blocking_calls
+from rlf.core.mistakes import blocking_calls
 
 
 async def blocks(query):

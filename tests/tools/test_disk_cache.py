@@ -14,7 +14,8 @@ import pytest
 
 from rlf.core import process as machine
 from rlf.tools import Executor
-from rlf.tools.execution.cache import CacheKey, DiskCache
+from rlf.tools.execution.cache import CacheKey
+from rlf.tools.execution.tape import DiskCache
 from rlf.tools.mcp import listing
 from rlf.tools.mcp.server import McpServer
 from rlf.types import Image, Outcome, ToolCall, ToolOutput, ToolResult
@@ -112,7 +113,7 @@ def test_a_file_that_is_no_database_costs_hits_and_no_call(
 def test_closing_waits_for_a_locked_file_off_the_loop_and_later_calls_are_not_kept(
     cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlf.tools.execution.cache._BUSY_S", 0.5)
+    monkeypatch.setattr("rlf.tools.execution.tape._BUSY_S", 0.5)
     key, result = CacheKey("a", "b", "{}"), ToolResult(Outcome.OK, "x")
 
     async def story() -> int:
@@ -185,7 +186,7 @@ def test_arguments_are_not_in_the_file(declare: Any, cache_folder: Path) -> None
 
 
 def test_a_tool_output_is_taken_as_it_is() -> None:
-    from rlf.tools.results import to_output
+    from rlf.tools.outputs import to_output
 
     given = ToolOutput("a\0b", structured=[1])
     assert to_output(given) == ToolOutput("a\ufffdb", structured=[1])

@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from rlf.tools.execution.gate import ConcurrencyGate, StartWindow, TokenWindow
+from rlf.tools.execution.gate import ConcurrencyGate
+from rlf.tools.execution.windows import StartWindow, TokenWindow
 
 
 async def hold(gate: ConcurrencyGate, trajectory_id: str, order: list[str], seconds: float = 0.0) -> None:

@@ -13,8 +13,8 @@ from typing_extensions import Unpack
 from rlf.core import RlfError
 from rlf.tools import ToolDeclaration
 from rlf.tools.python.description import describe_function, docstring_summary, parameter_words
+from rlf.tools.python.functions import adapt
 from rlf.tools.python.inference import signature_complaints
-from rlf.tools.python.parameters import adapt
 from rlf.tools.results import ToolFailure
 
 GOOGLE = """Finds things.

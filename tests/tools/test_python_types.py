@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict
 from rlf.apps.imports.python import read_module
 from rlf.apps.tools.examples import drill, run_samples
 from rlf.chat.examples import read_value, readings_of, tools_of_template
-from rlf.core.plain_json import json_text
 from rlf.tools import Executor, ToolDeclaration
 from rlf.tools.kinds.python import PythonTool
-from rlf.tools.python.parameters import adapt
+from rlf.tools.outputs import json_text
+from rlf.tools.python.functions import adapt
 from rlf.tools.results import ToolFailure
 from rlf.tools.samples import sample_arguments
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolResult

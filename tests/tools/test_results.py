@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlf.core.text import clean, size_bytes
-from rlf.tools.results import ToolFailure, cut_middle, to_output, to_text
+from rlf.core.redact import clean
+from rlf.core.text import size_bytes
+from rlf.tools.outputs import to_output, to_text
+from rlf.tools.results import ToolFailure, cut_middle
 from rlf.types import Outcome
 
 WHAT = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}

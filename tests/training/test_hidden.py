@@ -9,8 +9,7 @@ import pytest
 
 from rlf.algo.health import Guard
 from rlf.rewards.term import Success, Term
-from rlf.training.hidden import HiddenWatch
-from rlf.training.rises import RiseTest, UpperBound
+from rlf.training.hidden import HiddenWatch, RiseTest, UpperBound
 from rlf.types import EvaluationFinished, Score, Scored, StepFinished
 
 from ..reports import synthetic

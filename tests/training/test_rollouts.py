@@ -8,14 +8,8 @@ from dataclasses import replace
 import torch
 
 from rlf.core.identity import derive_seed
-from rlf.training.counting import (
-    draw_prefix,
-    draw_tasks,
-    evaluation_rollout,
-    greedy_rollouts,
-    opening_rollouts,
-    training_rollout,
-)
+from rlf.training.branches import draw_prefix, opening_rollouts
+from rlf.training.counting import draw_tasks, evaluation_rollout, greedy_rollouts, training_rollout
 from rlf.types import Task, Turn
 
 from .trajectories import scored

@@ -9,8 +9,8 @@ from statistics import fmean
 import pytest
 
 from rlf.spec.models import Late, RolloutSpec, TrainSpec
-from rlf.training import collection as module
-from rlf.training.collection import Stragglers
+from rlf.training import stragglers as module
+from rlf.training.stragglers import Stragglers
 from rlf.types import Interrupted
 
 from .trajectories import scored

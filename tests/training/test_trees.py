@@ -8,7 +8,8 @@ from dataclasses import replace
 from rlf.rollout.rollout import Prefix
 from rlf.spec.models import TreeSpec
 from rlf.training.batch import make_batch
-from rlf.training.counting import branch_rollouts, training_rollout, tree_metrics
+from rlf.training.branches import branch_rollouts, tree_metrics
+from rlf.training.counting import training_rollout
 from rlf.types import Task
 
 from .trajectories import played

@@ -14,7 +14,7 @@ from rlf.apps.attack.shapes import AnswerPart
 from rlf.core.redact import fold
 from rlf.rewards.answers import gold_text, result_of, same
 from rlf.rewards.normalization import Normalization, destroyed, golds
-from rlf.rewards.quantities import last_number
+from rlf.rewards.rules.numeric import last_number
 from rlf.rewards.term import Term
 from rlf.types import Scored, Task
 

@@ -16,9 +16,9 @@ from rlf.apps.attack.texts import GoldFacts, answer_texts, gold_facts
 from rlf.chat.examples import example_call
 from rlf.chat.format import ChatFormat
 from rlf.core.errors import RlfError, RunError
-from rlf.rewards.answers import draw_questions, gold_text
+from rlf.rewards.answers import gold_text
 from rlf.rewards.term import RewardContext, Term
-from rlf.runs.declared import tell
+from rlf.runs.declared import draw_questions, tell
 from rlf.tools import Executor, ToolDeclaration
 from rlf.types import Outcome, SampleRequest, Task, ToolCall, ToolDescription, ToolResult, Trajectory
 

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, PrivateAttr
 
-from rlf.chat.marks import harmless, special_tokens
 from rlf.core.callables import CallableName, about_to_run
 from rlf.core.identity import hash_json, hash_path
 from rlf.core.kinds import StrictModel
 from rlf.data.source import read_rows
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.environments.instances import ClassWorld
-from rlf.environments.kind import ANY_ARGUMENTS, DOCUMENTS, EnvSpec, MakeWorld, Step, read_document
+from rlf.environments.kind import DOCUMENTS, EnvSpec
 from rlf.environments.processes import ClassProcesses
+from rlf.environments.world import ANY_ARGUMENTS, MakeWorld, Step, read_document
+from rlf.tools.agent_text import harmless, special_tokens
 from rlf.tools.declaration import TOOL_NAME
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, Turn

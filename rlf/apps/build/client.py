@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlf.apps.build.kind import BuildShape
 from rlf.apps.build.task import Join, ProofFailure, Scenario, Value, ends_of, refuse_leak
-from rlf.chat.marks import harmless
 from rlf.core import RlfError, RunError, hash_json
 from rlf.core.files import write_whole
 from rlf.core.leaks import SearchedText
@@ -29,6 +28,7 @@ from rlf.data.templates import ColumnTemplate, ColumnTemplateFault
 from rlf.endpoints.openai import Completion, NoAnswer, json_schema_format
 from rlf.endpoints.pool import Caller, EndpointPool
 from rlf.endpoints.spec import EndpointFailure, SamplingSpec
+from rlf.tools.agent_text import harmless
 from rlf.types import Outcome
 
 logger = logging.getLogger(__name__)

@@ -110,7 +110,7 @@ def _show_certificate(world: Built | ShownWorld) -> Iterator[Any]:
             name,
             f"{means['tasks']:.0f}",
             decimal(means["calls"]),
-            *(_join_scores(means, policy) for policy in policies),
+            *(f"{means[f'{one}/f1']:.3f} ({means[f'{one}/p']:.2f}, {means[f'{one}/r']:.2f})" for one in policies),
             decimal(means["no_tool"]),
         )
         for name, means in certificate.figures.items()
@@ -138,10 +138,6 @@ def _show_certificate(world: Built | ShownWorld) -> Iterator[Any]:
         yield f"proven again after an edit of {', '.join(certificate.proven_again)}; the figures are the build's"
     for name, value in certificate.spent.items():
         yield f"spent {value:g} {name}"
-
-
-def _join_scores(means: Mapping[str, float], policy: str) -> str:
-    return f"{means[f'{policy}/f1']:.3f} ({means[f'{policy}/p']:.2f}, {means[f'{policy}/r']:.2f})"
 
 
 def _show_graph(task: ShownTask) -> Iterator[str]:

@@ -37,7 +37,7 @@ from rlf.core.readings import compile_schema
 from rlf.rewards.normalization import normalize
 from rlf.rewards.values import Finding, ValueKey, text_keys, value_key
 from rlf.sandbox import Execution, RemoteSandbox, Sandbox, SandboxOutcome, SandboxSpec
-from rlf.tools.results import to_text
+from rlf.tools.outputs import to_text
 
 
 @dataclass(frozen=True, slots=True)

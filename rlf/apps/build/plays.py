@@ -16,7 +16,7 @@ from rlf.apps.build.calls import Call, KnownTool, Play, TriedCall, show_call
 from rlf.apps.build.task import BuildTask, ProofFailure
 from rlf.core import RunError
 from rlf.core.identity import hash_json, hash_path
-from rlf.core.text import clean
+from rlf.core.redact import clean
 from rlf.core.yaml_text import load_document
 from rlf.sandbox import (
     Execution,
@@ -29,7 +29,7 @@ from rlf.sandbox import (
     open_sandbox,
 )
 from rlf.tools.kind import CallContext, Limits, SharedThings, ToolKind, ToolRuntime
-from rlf.tools.results import to_text
+from rlf.tools.outputs import to_text
 from rlf.tools.sandboxed import error_of, refuse_failures, usage_of, within_time
 from rlf.types import ToolOutput
 

@@ -11,7 +11,7 @@ from typing import Any
 from rlf.core.leaks import SearchedText
 from rlf.core.plain_json import Jsonable
 from rlf.rewards.values import Finding, Golds, Solved, count_solved, keyed_golds, text_keys, value_key, value_keys
-from rlf.tools.results import to_text
+from rlf.tools.outputs import to_text
 
 Value = str | int | float
 """The result of a call: a name or a number."""

@@ -37,7 +37,7 @@ from rlf.core import RlfError
 from rlf.core.leaks import SearchedText
 from rlf.rewards.values import Finding, Solved
 from rlf.spec import load_spec
-from rlf.tools.results import to_text
+from rlf.tools.outputs import to_text
 
 CODE, DATABASE, SPEC = "tools.py", "world.db", "spec.yaml"
 """The module of a world's functions, its tables, and the spec over it."""

@@ -27,7 +27,7 @@ from rlf.cli.arguments import (
 )
 from rlf.cli.output import facts_table, stdout_console
 from rlf.core.errors import RlfError
-from rlf.core.text import clean
+from rlf.core.redact import clean
 from rlf.reports.sheets import counted, visible
 
 if TYPE_CHECKING:

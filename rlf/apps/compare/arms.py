@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlf.core.errors import RlfError
 from rlf.core.text import list_some
+from rlf.lineage.calls import tool_call_summary
 from rlf.lineage.records import (
     EVALUATION,
     SWEEP,
@@ -188,7 +189,7 @@ def _read_member(reader: Reader, run: Run) -> ArmMember:
         steps=reader.steps(run_id),
         evaluations=reader.evaluations(run_id),
         totals=reader.step_totals(run_id),
-        tools=reader.tool_call_summary(run_id),
+        tools=tool_call_summary(reader, run_id),
         tries={},
         changes=reader.changes(run_id),
     )

@@ -30,11 +30,12 @@ from rlf.apps.compare.comparison import (
     turn_words,
 )
 from rlf.apps.compare.outcomes import Basis, ReachedStep
+from rlf.cli.board import sparkline
 from rlf.lineage.reader import Reader
 from rlf.reports.pages.chart import ArmCurve, Chart, charts_svg, draw, further_curves, main_curves
 from rlf.reports.pages.render import render_page
 from rlf.reports.paired import power_words
-from rlf.reports.report import judge_totals
+from rlf.reports.report import judge_totals, sheet_markdown
 from rlf.reports.sheets import (
     MISSING,
     Sheet,
@@ -45,10 +46,8 @@ from rlf.reports.sheets import (
     latency,
     percent,
     rate,
-    sheet_markdown,
     sheet_table,
     sheet_tex,
-    sparkline,
     text_table,
     visible,
 )

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from rlf.core.errors import RlfError
 from rlf.core.identity import hash_json
-from rlf.data.source import missing_column, read_rows
+from rlf.data.files import missing_column
+from rlf.data.source import read_rows
 from rlf.endpoints.spec import EndpointSpec
 from rlf.lineage.records import BRANCH, CHAT, EVALUATION, Run
 from rlf.lineage.values import num_before

@@ -17,12 +17,13 @@ from rlf.core.errors import OutageError, RlfError
 from rlf.core.files import run_folder
 from rlf.core.identity import new_run_id
 from rlf.endpoints.spec import EndpointSpec
+from rlf.lineage.calls import read_costs
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import EVALUATION, FileRecord, ParentKind, Run, RunRecord
-from rlf.lineage.resumed import begin_resume
 from rlf.lineage.run import start_run
 from rlf.lineage.store import Store
+from rlf.lineage.upkeep import begin_resume
 from rlf.plan import plan_to_json
 from rlf.runs.place import Places, check_runs_folder, open_lineage, source_texts
 from rlf.runs.players import EVALUATION_SECTION
@@ -236,7 +237,7 @@ def _drive_evaluation(
 ) -> RunFinished:
     """Plays an evaluation to its end, whatever that is, and writes the end down."""
     step = prepared.settings.step
-    spent_usd = sum(cost.cost_usd for cost in Reader(store).costs(run_id))
+    spent_usd = sum(cost.cost_usd for cost in read_costs(Reader(store), run_id))
     budget = open_budget(prepared.plan, spent_usd)
     spool = Spool(run_folder(runs_folder, run_id) / _SPOOL, store.redactor)
     unscored: list[str] = []

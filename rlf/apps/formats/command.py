@@ -20,12 +20,12 @@ from rlf.reports.sheets import visible
 
 if TYPE_CHECKING:
     from rlf.chat.marks import ParsedTurn
-    from rlf.runs.prompts import ShownPrompt
+    from rlf.runs.players import ShownPrompt
 
 
 def show_command(arguments: SpecArguments, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """Show the exact prompt of the first training row: its tokens, with special ones marked, and its sizes."""
-    from rlf.runs.prompts import show_prompt
+    from rlf.runs.players import show_prompt
 
     with announced(no_import=no_import):
         prompt = show_prompt(*split_arguments(arguments))

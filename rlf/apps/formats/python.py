@@ -11,12 +11,11 @@ from rlf.chat import FORMATS, ChatFormat, ParsedTurn, detect_format
 from rlf.chat.repair import stand_in
 from rlf.core.errors import RlfError
 from rlf.core.plain_json import Jsonable, json_value
-from rlf.core.text import clean
+from rlf.core.redact import clean
 from rlf.data.tasks import read_message
-from rlf.python.specs import as_command
-from rlf.python.tools import Tool
+from rlf.python.specs import Tool, as_command
 from rlf.runs.opening import certified
-from rlf.runs.prompts import open_chat
+from rlf.runs.players import open_chat
 from rlf.spec.model_files import model_location
 from rlf.types import Message, ToolDescription
 

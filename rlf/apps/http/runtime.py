@@ -17,8 +17,8 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from rlf.core import RlfError
 from rlf.core.clocks import Timers
 from rlf.core.errors import describe_type
-from rlf.core.redact import strike_environment
-from rlf.core.text import clean, clean_value
+from rlf.core.redact import clean, strike_environment
+from rlf.core.text import clean_value
 from rlf.endpoints.http import HttpClient, HttpRequest, HttpResponse
 from rlf.endpoints.spec import EndpointFailure, describe_credentials
 from rlf.endpoints.template import ABSENT, NOTHING, FilledValue, Template, TemplateFault
@@ -33,7 +33,8 @@ from rlf.tools.encoding import (
     part_at,
 )
 from rlf.tools.kind import CallContext, ToolRuntime
-from rlf.tools.results import ToolFailure, inner_deadline_s, to_text, tool_failure
+from rlf.tools.outputs import to_text
+from rlf.tools.results import ToolFailure, inner_deadline_s, tool_failure
 from rlf.types import Image, Outcome, ToolOutput
 
 logger = logging.getLogger(__name__)

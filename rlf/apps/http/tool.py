@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from rlf.core.addresses import Headers, check_host
 from rlf.core.identity import hash_json
-from rlf.core.kinds import Headers, check_host, wrong_value
+from rlf.core.kinds import wrong_value
 from rlf.core.redact import SECRET_HEADER, is_secret_header, is_secret_name, secret_parameters
 from rlf.endpoints.spec import Redirects
 from rlf.endpoints.template import FilledValue, Template, TemplateFault, TemplateText, unknown_names

@@ -43,10 +43,11 @@ from rlf.core.errors import Fault, Place, RlfError, SpecError
 from rlf.core.files import write_whole
 from rlf.core.redact import is_secret_name
 from rlf.core.yaml_text import dump_yaml, load_document
-from rlf.spec.aliases import SERVERS, each_server, is_disabled, with_variables
+from rlf.spec.aliases import SERVERS, with_variables
 from rlf.spec.layers import interpolate
 from rlf.spec.nodes import Node, plain, walk, wrap
 from rlf.spec.reader import read_file, read_override
+from rlf.spec.servers import each_server, is_disabled
 from rlf.tools import ToolDeclaration
 from rlf.tools.mcp.listing import fresh_listing
 

@@ -242,7 +242,7 @@ class JudgeTerm(Term):
         from rlf.apps.judges.drift import Watchman, read_labels
         from rlf.apps.judges.panel import Panel, served
         from rlf.apps.judges.scorer import JudgeScorer
-        from rlf.chat.marks import special_tokens
+        from rlf.tools.agent_text import special_tokens
 
         async with AsyncExitStack() as stack:
             judges = self.judges

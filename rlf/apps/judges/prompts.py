@@ -11,12 +11,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlf.apps.judges.settings import Compare, Criterion, Read
-from rlf.chat.marks import harmless
 from rlf.core.images import read_image_file
 from rlf.core.text import show_value
 from rlf.endpoints.openai import TokenLogprob
 from rlf.endpoints.template import Template, TemplateFault
 from rlf.rewards.normalization import golds, plain_turn
+from rlf.tools.agent_text import harmless
 from rlf.types import CallRecord, Image, Task, Trajectory
 
 if TYPE_CHECKING:

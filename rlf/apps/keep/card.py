@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlf.lineage.graph import row_hashes
 from rlf.lineage.records import BRANCH, CHAT, EVALUATION, TRAIN, Evaluation, Run, RunRecord, TrajectoryFilter
 from rlf.reports.pages.chart import ArmCurve, charts_svg, draw, main_curves
-from rlf.reports.report import Report
-from rlf.reports.sheets import Sheet, decimal, percent, sheet_markdown, visible
+from rlf.reports.report import Report, sheet_markdown
+from rlf.reports.sheets import Sheet, decimal, percent, visible
 from rlf.reports.success import kinds_of, success_words
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def read_card(reader: Reader, report: Report, step: int, *, licence: str, usage:
 
 
 def _count_seen(reader: Reader, run_id: str) -> tuple[int, int]:
-    hashes = reader.row_hashes(run_id)
+    hashes = row_hashes(reader, run_id)
     evaluated = {each for phase, of_phase in hashes.items() if phase != TRAIN for each in of_phase}
     return len(evaluated & set(hashes.get(TRAIN, ()))), len(evaluated)
 

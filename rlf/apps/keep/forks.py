@@ -9,7 +9,7 @@ from pathlib import Path
 from rlf.core.errors import RlfError
 from rlf.core.files import run_folder
 from rlf.core.text import show_value
-from rlf.engines.engine import Fit, Start, recorded_engine
+from rlf.engines.engine import Fit, Start
 from rlf.lineage.graph import NodeDifference, differing, read_graph
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import SWEEP, FileRecord, ParentKind, RunRecord
@@ -19,7 +19,7 @@ from rlf.runs.changes import as_they_are, find_changes
 from rlf.runs.place import RECORDING, Places, open_reader
 from rlf.runs.plans import PlacedPlan, check_spec
 from rlf.runs.provenance import builtin_files, model_files
-from rlf.runs.restore import check_changed, choose_start, kept_checkpoints, restore_plan
+from rlf.runs.restore import check_changed, choose_start, kept_checkpoints, recorded_engine, restore_plan
 from rlf.runs.sink import RunOutcome, View
 from rlf.runs.start import Parent, start
 from rlf.spec.engines import EngineSpec, Feature

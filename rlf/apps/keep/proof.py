@@ -25,6 +25,7 @@ from rlf.apps.keep.verification import check_rows
 from rlf.core.errors import RlfError, RunError
 from rlf.core.identity import hash_path
 from rlf.core.registry import is_present, load_function
+from rlf.lineage.graph import row_hashes
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, Evaluation, Run, StoredTrajectory, TrajectoryFilter
 from rlf.lineage.store import open_store
@@ -303,7 +304,7 @@ class _Looks:
         return _judge(sentence, faults, f"{own['num_turns']} scripted turns were played with its tokenizer and checked")
 
     def _check_overlap(self) -> Sentence:
-        hashes = self._reader.row_hashes(self._run.record.id)
+        hashes = row_hashes(self._reader, self._run.record.id)
         trained = set(hashes.get(TRAIN, ()))
         evaluated = {each for phase, of_phase in hashes.items() if phase != TRAIN for each in of_phase}
         texts = {self._reader.question(each).strip() for each in trained}

@@ -17,9 +17,8 @@ from rlf.lineage.chain import EXPORT, LinkKind, append_link, digest_placed
 from rlf.lineage.lease import forget_lock, has_owner
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import Export, Run
-from rlf.lineage.resumed import check_stopped
 from rlf.lineage.store import Store
-from rlf.lineage.upkeep import parse_keep, thin
+from rlf.lineage.upkeep import check_stopped, parse_keep, thin
 from rlf.runs.place import remove_marked
 
 _BATCH = 500

@@ -20,7 +20,7 @@ from rlf.apps.keep.upkeep import stray_folders
 from rlf.core.errors import RlfError, RunError
 from rlf.core.files import is_run_id
 from rlf.core.redact import REDACTED
-from rlf.engines.engine import Engine, recorded_engine
+from rlf.engines.engine import Engine
 from rlf.lineage.blobs import read_blobs
 from rlf.lineage.chain import SCORE, TRAJECTORY
 from rlf.lineage.reader import Reader
@@ -29,7 +29,7 @@ from rlf.lineage.rows import PayloadReader
 from rlf.lineage.store import DamagedDatabase, NoDatabase, Store
 from rlf.plan.compiler import hash_recorded
 from rlf.runs.place import open_lineage
-from rlf.runs.restore import find_checkpoint_damage, kept_checkpoints
+from rlf.runs.restore import find_checkpoint_damage, kept_checkpoints, recorded_engine
 from rlf.spec.models import KlPlace, TrainSpec
 from rlf.training.evaluation import mean_advantages
 

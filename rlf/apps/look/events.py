@@ -10,7 +10,7 @@ from rlf.apps.look.trace import find
 from rlf.chat.encoding import load_tokenizer
 from rlf.core.errors import RlfError
 from rlf.core.registry import nearest
-from rlf.lineage.calls import names_inside, read_calls
+from rlf.lineage.calls import names_inside, read_calls, tool_call_summary
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, FoundCall, Run, StoredTrajectory, TrajectoryFilter
 from rlf.spec.model_files import model_location
@@ -81,7 +81,7 @@ def find_calls(
 ) -> list[FoundCall]:
     """Calls of a tool, or with an outcome. Raises RlfError for a tool that was never called, or an unknown outcome."""
     outcomes = _parse_outcomes(outcome)
-    called = [summary.name for summary in reader.tool_call_summary(run_id)]
+    called = [summary.name for summary in tool_call_summary(reader, run_id)]
     called += sorted(names_inside(reader, run_id) - set(called)) if tool is not None and tool not in called else []
     if tool is not None and tool not in called:
         raise RlfError(

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlf.apps.look.trace import MAX_QUESTION, TrajectoryMatch
+from rlf.cli.board import sparkline
 from rlf.core import RlfError, nearest
 from rlf.core.identity import short
 from rlf.core.text import shorten
@@ -30,7 +31,6 @@ from rlf.reports.sheets import (
     label_grid,
     percent,
     sheet_table,
-    sparkline,
     text_table,
     visible,
 )

@@ -216,7 +216,8 @@ def _spawn(
 
 def _stop(project: ServedProject, name: str) -> CallToolResult:
     """Interrupts the process that owns a run."""
-    from rlf.lineage.process import is_visible, send_signal
+    from rlf.lineage.process import is_visible
+    from rlf.lineage.upkeep import send_signal
     from rlf.runs.place import open_reader
 
     with open_reader(project.folder / project.runs_folder) as reader:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from rlf.chat.marks import harmless, special_tokens
 from rlf.endpoints.openai import Completion
 from rlf.endpoints.spec import EndpointSpec
 from rlf.endpoints.template import Template, TemplateFault, refuse_method
+from rlf.tools.agent_text import harmless, special_tokens
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome
 

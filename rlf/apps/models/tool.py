@@ -20,7 +20,8 @@ from rlf.endpoints.template import Template, TemplateText, unknown_names
 from rlf.tools.declaration import Schema
 from rlf.tools.encoding import NoSuchPart, part_at
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
-from rlf.tools.results import ToolFailure, inner_deadline_s, to_text, tool_failure
+from rlf.tools.outputs import to_text
+from rlf.tools.results import ToolFailure, inner_deadline_s, tool_failure
 from rlf.types import Outcome, ToolOutput
 
 if TYPE_CHECKING:

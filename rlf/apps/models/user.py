@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
-from rlf.chat.marks import harmless, special_tokens
 from rlf.core.identity import hash_json
 from rlf.endpoints.spec import EndpointFailure, EndpointSpec, SamplingSpec
 from rlf.endpoints.template import Template, TemplateText
-from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
+from rlf.environments.kind import EnvSpec
+from rlf.environments.world import MakeWorld, Step, World
+from rlf.tools.agent_text import harmless, special_tokens
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription
 

@@ -37,7 +37,7 @@ from rlf.apps.openrlhf.shared import EvaluationAhead, Group, StepCount, Tally, f
 from rlf.apps.openrlhf.spool import SpoolWriter
 from rlf.apps.openrlhf.spool_pool import FilesOpened, Record
 from rlf.apps.openrlhf.transfer import Sender
-from rlf.chat.encoding import Vision
+from rlf.chat.vision import Vision
 from rlf.core.callables import opened_files
 from rlf.core.errors import RunError
 from rlf.core.redact import Redactor

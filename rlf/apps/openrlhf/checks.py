@@ -65,8 +65,7 @@ print(json.dumps(found))
 """
 _SEE = """
 import sys
-from rlf.chat.encoding import Vision
-from rlf.chat.encoding import load_processor
+from rlf.chat.vision import Vision, load_processor
 Vision(load_processor(sys.argv[1]))
 print("sees")
 """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlf.apps.openrlhf.shared import Group, round_reward
-from rlf.chat.encoding import Vision
+from rlf.chat.vision import Vision
 from rlf.core.identity import derive_seed
 from rlf.rewards.function import RewardFunction
 from rlf.training.counting import counts

@@ -23,11 +23,13 @@ from rlf.core.identity import MIN_BYTES, hash_bytes, hash_json, remember, stamp_
 from rlf.core.plain_json import read_json
 from rlf.data.source import read_rows
 from rlf.environments.instances import UNFIT
-from rlf.environments.kind import ANY_ARGUMENTS, DOCUMENTS, EnvSpec, MakeWorld, Step, World, read_document
+from rlf.environments.kind import DOCUMENTS, EnvSpec
 from rlf.environments.sandboxes import NamedSessions, complain_of_level, open_sessions
+from rlf.environments.world import ANY_ARGUMENTS, MakeWorld, Step, World, read_document
 from rlf.rewards.values import Finding, count_solved, keyed_golds, read_golds, text_keys, value_keys
 from rlf.sandbox import SandboxSpec
-from rlf.tools.results import ToolFailure, to_text
+from rlf.tools.outputs import to_text
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome as ToolOutcome
 from rlf.types import Task, ToolCall, ToolDescription
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from rlf.core import RlfError
 from rlf.core.callables import load_callable, load_module
 from rlf.core.text import describe
-from rlf.environments.kind import Step
+from rlf.environments.world import Step
 from rlf.types import Task
 
 _LOCK = threading.Lock()

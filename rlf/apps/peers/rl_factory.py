@@ -17,7 +17,8 @@ from rlf.core.callables import CallableName, load_callable, source_hash
 from rlf.core.identity import hash_json
 from rlf.core.text import describe
 from rlf.environments.instances import OwnProcess, guard_process, make_class_world
-from rlf.environments.kind import EnvSpec, MakeWorld, Step, read_document
+from rlf.environments.kind import EnvSpec
+from rlf.environments.world import MakeWorld, Step, read_document
 from rlf.tools.kind import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
 from rlf.types import Task, ToolDescription

@@ -16,8 +16,9 @@ from rlf.core.identity import hash_json, hash_path
 from rlf.core.kinds import StrictModel
 from rlf.core.text import describe
 from rlf.environments.instances import OwnProcess, guard_process, make_class_world
-from rlf.environments.kind import EnvSpec, MakeWorld
+from rlf.environments.kind import EnvSpec
 from rlf.environments.processes import ClassProcesses
+from rlf.environments.world import MakeWorld
 from rlf.tools.kind import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
 

@@ -21,8 +21,9 @@ from rlf.core.callables import about_to_run
 from rlf.core.files import scratch
 from rlf.core.identity import hash_json, hash_path
 from rlf.environments.instances import make_class_world
-from rlf.environments.kind import EnvSpec, MakeWorld
+from rlf.environments.kind import EnvSpec
 from rlf.environments.processes import ClassProcesses
+from rlf.environments.world import MakeWorld
 from rlf.processes.child import run_to_end
 from rlf.types import ToolDescription
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 
 from rlf.core.redact import fold
-from rlf.rewards.answers import last_boxed, number_in, read_answer_text, read_date, result_of
+from rlf.rewards.answers import last_boxed, read_answer_text, read_date, result_of
 from rlf.rewards.normalization import normalize
 from rlf.rewards.quantities import SUPERSCRIPTS
+from rlf.rewards.rules.numeric import number_in
 
 _MAX_CHARS = 2000
 _NEAR = 1e-6

@@ -21,11 +21,12 @@ from pydantic_core import to_json
 
 from rlf.apps.serve.requests import RecentValues, Refusal, Tools, hash_key
 from rlf.chat import ChatFormat, encode_data, encode_template
-from rlf.chat.encoding import Vision, decode
+from rlf.chat.encoding import decode
 from rlf.chat.examples import readings_of
 from rlf.chat.format import open_format
+from rlf.chat.vision import Vision
 from rlf.core import RlfError
-from rlf.core.text import clean
+from rlf.core.redact import clean
 from rlf.types import Message, ToolCall, ToolDescription
 from rlf.types.policy import Sample, Sampling
 from rlf.types.task import IMAGE_MARK

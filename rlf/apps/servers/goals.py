@@ -10,7 +10,7 @@ from typing import Any
 
 from rlf.core.plain_json import read_json
 from rlf.environments.instances import to_actions
-from rlf.environments.states import hash_state
+from rlf.environments.world import hash_state
 from rlf.types import Task, ToolCall
 
 _DAY_S = 86400

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import PrivateAttr
 
 from rlf.core import RlfError
+from rlf.core.addresses import WebAddress
 from rlf.core.callables import about_to_run
 from rlf.core.identity import hash_json
-from rlf.core.kinds import WebAddress
 from rlf.core.text import clean_value
-from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
-from rlf.environments.states import fill
-from rlf.tools.results import ToolFailure, to_text
+from rlf.environments.kind import EnvSpec
+from rlf.environments.world import MakeWorld, Step, World, fill
+from rlf.tools.outputs import to_text
+from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, ToolOutput
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from rlf.core.files import scratch
 from rlf.core.identity import hash_json
 from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.text import clean_value
-from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
-from rlf.environments.states import fill, hash_state, plain_state
+from rlf.environments.kind import EnvSpec
+from rlf.environments.world import MakeWorld, Step, World, fill, hash_state, plain_state
 from rlf.tools.mcp.listing import list_live, listing_faults, listing_of
 from rlf.tools.mcp.server import Entry, Listing, McpServer
 from rlf.tools.results import ToolFailure

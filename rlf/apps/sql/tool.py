@@ -19,7 +19,7 @@ from rlf.core import RlfError
 from rlf.core.files import scratch
 from rlf.core.identity import hash_json, hash_path
 from rlf.core.kinds import wrong_value
-from rlf.core.text import clean
+from rlf.core.redact import clean
 from rlf.sandbox import Execution, LevelChoice, QueryRows, Sandbox, SandboxOutcome, SandboxSpec, SqlRequest
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
 from rlf.tools.sandboxed import argument_complaints, error_of, refuse_failures, usage_of, within_time

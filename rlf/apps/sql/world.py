@@ -17,8 +17,8 @@ from rlf.core.callables import about_to_run
 from rlf.core.identity import hash_bytes, hash_json
 from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.text import describe
-from rlf.environments.kind import EnvSpec, MakeWorld, Step, World
-from rlf.environments.states import fill
+from rlf.environments.kind import EnvSpec
+from rlf.environments.world import MakeWorld, Step, World, fill
 from rlf.tools.kind import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
 from rlf.tools.results import ToolFailure

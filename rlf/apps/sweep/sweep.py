@@ -26,9 +26,9 @@ from rlf.lineage.lease import LeaseLost
 from rlf.lineage.reader import Reader
 from rlf.lineage.recorder import Recorder
 from rlf.lineage.records import SWEEP, FileRecord, ParentKind, Run, RunRecord
-from rlf.lineage.resumed import begin_resume
 from rlf.lineage.run import Heartbeat, start_run
 from rlf.lineage.store import Store
+from rlf.lineage.upkeep import begin_resume
 from rlf.plan import Plan, plan_to_json
 from rlf.processes.child import describe_exit
 from rlf.processes.forking import die_with

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rlf.apps.tools.trials import ToolTrial
-    from rlf.python.tools import Tool
+    from rlf.python.specs import Tool
     from rlf.tools import ToolDeclaration
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ ToolName = Annotated[str, typer.Argument(metavar="NAME", help="The tool's name."
 
 def list_tools_command(files: ToolFiles = None, no_import: NoImport = False, as_json: AsJson = False) -> None:
     """List tools with their arguments and limits."""
-    from rlf.python.tools import Tool
+    from rlf.python.specs import Tool
     from rlf.runs.declared import tools_of_files
 
     with announced(no_import=no_import):
@@ -57,7 +57,7 @@ def show_tool_command(
 ) -> None:
     """Show one tool as it is declared, and as the model of a spec reads it: exact text and tokens."""
     from rlf.apps.tools.trials import render_tool
-    from rlf.python.tools import Tool
+    from rlf.python.specs import Tool
     from rlf.runs.declared import holds_spec, load_tools, tool_named
 
     with announced(no_import=no_import):
@@ -239,4 +239,4 @@ def _parse_arguments(text: str, option: str = "--call", example: Mapping[str, An
 def _show_arguments(tool: ToolDeclaration) -> str:
     from rlf.tools.validate import ArgumentCheck
 
-    return visible(ArgumentCheck(tool.input_schema).expected())
+    return visible(ArgumentCheck(tool.input_schema).misfits().expected())

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlf.apps.tools import trials
 from rlf.core.errors import RlfError
-from rlf.python.tools import Tool
+from rlf.python.specs import Tool
 from rlf.runs import declared as load
 
 

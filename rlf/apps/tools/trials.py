@@ -16,12 +16,12 @@ from rlf.apps.tools.examples import DrillRun, drill, run_examples, run_samples
 from rlf.core import RlfError, nearest
 from rlf.core.errors import CheckError
 from rlf.core.plain_json import Jsonable
-from rlf.core.text import clean, clean_value
-from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, as_command, to_parts
-from rlf.python.tools import ToolPrompt
+from rlf.core.redact import clean
+from rlf.core.text import clean_value
+from rlf.python.specs import DEFAULT_RUNS, AnyPath, Spec, ToolPrompt, as_command, to_parts
 from rlf.runs import declared as load
 from rlf.runs.opening import format_name
-from rlf.runs.prompts import open_chat
+from rlf.runs.players import open_chat
 from rlf.tools.declaration import CacheSpec, ToolDeclaration
 from rlf.tools.execution.detached import DetachedTasks
 from rlf.tools.execution.executor import Executor

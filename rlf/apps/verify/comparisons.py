@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from rlf.core.text import show_value
-from rlf.rewards.quantities import last_number
+from rlf.rewards.rules.numeric import last_number
 from rlf.types import ToolResult
 
 # Comparison of the rows of two tables: numbers within a tolerance, everything else as it is.

@@ -30,8 +30,9 @@ from pydantic import BaseModel, Field
 from rlf.apps.web.settings import LOOPBACK
 from rlf.cli.commands import HOMES
 from rlf.core.errors import CheckError, NotFoundError, RlfError, RunError
-from rlf.lineage.process import Process, is_gone, is_visible, process_of, send_signal
+from rlf.lineage.process import Process, is_gone, is_visible, process_of
 from rlf.lineage.reader import Reader
+from rlf.lineage.upkeep import send_signal
 from rlf.processes.child import start_apart
 
 PAGES = "pages"

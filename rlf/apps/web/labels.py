@@ -16,9 +16,9 @@ from sqlalchemy import case, func, select, text
 from rlf.core.errors import RlfError, RunError
 from rlf.core.files import lock_file, write_whole
 from rlf.lineage import tables
+from rlf.lineage.calls import read_asked
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN, RunLine, StoredTrajectory, TrajectoryLine
-from rlf.lineage.values import read_asked
 from rlf.reports.statistics import Interval, wilson_interval
 from rlf.rewards.labels import LABELS, LabelledLine, label_id, read_labelled_lines
 from rlf.types import Trajectory

@@ -18,7 +18,7 @@ from rlf.runs import declared as load
 if TYPE_CHECKING:
     from rlf.apps.web.plan_values import PlanChange
     from rlf.runs.planning import PlanReport
-    from rlf.runs.prompts import ShownPrompt
+    from rlf.runs.players import ShownPrompt
 
 _MAX_ROWS = 1_000
 """Rows of a dataset that are looked at for lengths and duplicates."""
@@ -100,7 +100,7 @@ def plan_text(path: str, text: str | None, overrides: Sequence[str], runs: str =
 
 def show_prompt(spec: str, overrides: Sequence[str]) -> ShownPrompt:
     """`rlf format show`: the first question as the model reads it, token by token, without secrets across tokens."""
-    from rlf.runs.prompts import show_prompt
+    from rlf.runs.players import show_prompt
 
     found = show_prompt([Path(spec)], list(overrides))
     texts = Redactor(os.environ).pieces([token.text for token in found.tokens])

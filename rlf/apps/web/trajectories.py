@@ -13,6 +13,7 @@ from sqlalchemy import Select, select, tuple_
 from rlf.core.errors import RlfError
 from rlf.core.registry import load_function
 from rlf.lineage import tables
+from rlf.lineage.calls import read_asked
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import (
     BRANCH_SECTION,
@@ -23,7 +24,7 @@ from rlf.lineage.records import (
     TrajectoryLine,
     TrajectorySummary,
 )
-from rlf.lineage.values import AnyRow, filter_conditions, find_row, read_asked, summary
+from rlf.lineage.values import AnyRow, filter_conditions, find_row, summary
 from rlf.reports.pages.chart import Chart, Line
 from rlf.reports.pages.render import Side, side
 from rlf.reports.statistics import wilson_interval

@@ -28,8 +28,9 @@ from rlf.apps.worlds.trial import (
 )
 from rlf.core.identity import hash_json
 from rlf.environments.episode import CLOSE_S, describe_late
-from rlf.environments.kind import EnvLimits, MakeWorld, World
+from rlf.environments.kind import EnvLimits
 from rlf.environments.playing import Action, Bench, GoldFault, Ranges, follow
+from rlf.environments.world import MakeWorld, World
 from rlf.tools.execution.detached import DetachedTasks
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Phase

@@ -12,7 +12,8 @@ from rlf.core import nearest
 from rlf.core.identity import hash_json
 from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.meter import Meter
-from rlf.environments.kind import EnvLimits, EnvSpec, MakeWorld, Step, World
+from rlf.environments.kind import EnvLimits, EnvSpec
+from rlf.environments.world import MakeWorld, Step, World
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, Turn
 

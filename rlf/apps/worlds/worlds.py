@@ -21,9 +21,9 @@ from rlf.core.plain_json import Jsonable
 from rlf.environments import ENV_KINDS
 from rlf.environments.playing import Action, Bench, Happened, Played, Scene, follow, open_bench
 from rlf.processes.fork_server import ForkFault, run_apart
-from rlf.rewards.answers import draw_questions
 from rlf.rewards.facts import CallFacts, TrajectoryFacts, TurnFacts
 from rlf.rewards.term import RewardContext
+from rlf.runs.declared import draw_questions
 from rlf.runs.worlds import judged_terms, own_keys, page_file, score_ranges, tasks_of, world_of, world_spec
 from rlf.spec.models import RunSpec
 from rlf.types import Outcome, Task, ToolCall, ToolDescription, Trajectory, WorldRecord, WorldStep

@@ -119,7 +119,7 @@ class Local(Engine):
 
     def load_host(self, path: str, settings: HostSettings = SERVED) -> tuple[Host, PreTrainedTokenizerBase]:
         """Loads the model, on the GPU if there is one."""
-        from rlf.engines.local.host import load_host
+        from rlf.engines.local.restored import load_host
 
         return load_host(path, settings, device=self.device)
 
@@ -131,12 +131,12 @@ class Local(Engine):
 
     def save_checkpoint_model(self, model: Mapping[str, Any], checkpoint: Path, target: Path) -> None:
         """The weights of a checkpoint, in the model that the run began with."""
-        from rlf.engines.local.checkpoint import save_checkpoint_model
+        from rlf.engines.local.restored import save_checkpoint_model
 
         save_checkpoint_model(model, checkpoint, target)
 
     def copy_checkpoint(self, checkpoint: Path, folder: Path) -> tuple[Path, str]:
         """The same state, before an evaluation."""
-        from rlf.engines.local.checkpoint import copy_checkpoint
+        from rlf.engines.local.restored import copy_checkpoint
 
         return copy_checkpoint(checkpoint, folder / "checkpoints")

@@ -35,8 +35,6 @@ from rlf.engines.local.attention import checkpoint_layers
 from rlf.engines.local.checkpoint import (
     TrainingProgress,
     kept_steps,
-    load_checkpoint,
-    load_sampler_weights,
     note_best,
     prune_checkpoints,
     publish_folder,
@@ -118,6 +116,8 @@ class Trainer:
 
     def go_back(self, checkpoint: Path) -> None:
         """Restores the state of a checkpoint."""
+        from rlf.engines.local.restored import load_checkpoint, load_sampler_weights
+
         load_checkpoint(checkpoint, self._updater)
         self.progress = read_progress(checkpoint)
         self._reward_state = read_rewards(checkpoint)

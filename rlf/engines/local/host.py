@@ -21,16 +21,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 import torch
 
-from rlf.chat.encoding import decode, load_tokenizer
 from rlf.core.errors import RlfError
-from rlf.engines.engine import SERVED, HostSettings
 from rlf.engines.local.attention import AttentionRow, Slots
 from rlf.engines.local.decode import Decoder, is_invariant
-from rlf.engines.local.model import PolicyModel, load_model, resolve_device, resolve_dtype, split
+from rlf.engines.local.model import PolicyModel, split
 from rlf.spec.models import Schedule
 from rlf.types.policy import Sample, SampleRequest, Sampling, Watch
 
@@ -286,31 +284,6 @@ class PolicyHost:
 
     def _is_due(self, row: AttentionRow) -> bool:
         return not self._logical or row.due <= self._tick
-
-
-def load_host(
-    path: str, settings: HostSettings = SERVED, *, device: Literal["auto", "cpu", "cuda"] = "auto"
-) -> tuple[PolicyHost, PreTrainedTokenizerBase]:
-    """A model to be used as it is, with its tokenizer: on the GPU in bfloat16 if there is one.
-
-    Raises:
-        RlfError: it does not load, or is no model that this host can run.
-    """
-    place = resolve_device(device)
-    tokenizer = load_tokenizer(path)
-    # Weights are held as in training where the bits matter.
-    is_exact = settings.schedule is not Schedule.CLOCK
-    model = load_model(path, dtype=resolve_dtype(settings.dtype, place), device=place, frozen=not is_exact)
-    host = PolicyHost(
-        model,
-        partial(decode, tokenizer),
-        num_slots=settings.num_slots,
-        max_tokens=settings.max_tokens,
-        schedule=settings.schedule,
-        may_wait=settings.may_wait,
-        threads=1 if is_exact else torch.get_num_threads(),
-    )
-    return host, tokenizer
 
 
 # Pipelined training: the next step's rollouts are sampled with a copy of the policy while the policy is updated.

@@ -17,7 +17,7 @@ import torch
 
 from rlf.algo.estimator import AdvantageInput, AdvantageOutput, advantages_by_world
 from rlf.algo.loss_config import Aggregation, CorrectionLevel, PolicyLossConfig, PolicyLossKind, approx_kl, lr_factor
-from rlf.algo.losses import PolicyLossOutput, aggregate_loss, high_entropy, loss_denominator, policy_loss, value_loss
+from rlf.algo.losses import PolicyLossOutput, aggregate_loss, loss_denominator, policy_loss, value_loss
 from rlf.core.identity import derive_seed
 from rlf.engines.local.attention import ATTENTION
 from rlf.engines.local.cache import sort_by_tokens, split_rows
@@ -162,6 +162,8 @@ class Updater:
             batch = whole.by_stretch()
         # The share of high entropy is of the tokens in the loss, so it comes after truncation.
         if train.loss.top_entropy < 1:
+            from rlf.algo.corrections import high_entropy
+
             entropy_BT = self._whole(batch, partial(entropies_of, self.model, self._temperature))
             fixed.high_entropy_BT = high_entropy(entropy_BT, batch.loss_mask_BT, train.loss.top_entropy)
         # An estimator sees whole trajectories, the model their segments: back to the rows that the model reads.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
@@ -13,11 +14,12 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rlf.core.callables import CallableName, blocking_calls, is_async, load_callable, source_hash
-from rlf.core.definitions import read_class, returned_keys
-from rlf.core.errors import describe_type
+from rlf.core.callables import CallableName, is_async, load_callable, missing_name, source_hash
+from rlf.core.definitions import FUNCTIONS, define_function, list_bindings, module_file, read_bindings
+from rlf.core.errors import RlfError, describe_type
 from rlf.core.identity import hash_json, hash_path
 from rlf.core.kinds import wrong_value
+from rlf.core.mistakes import blocking_calls
 from rlf.environments.instances import (
     GET_REWARD,
     GRADER,
@@ -32,9 +34,10 @@ from rlf.environments.instances import (
     missing_columns,
     tool_names,
 )
-from rlf.environments.kind import EnvSpec, MakeWorld
+from rlf.environments.kind import EnvSpec
 from rlf.environments.processes import ClassProcesses
 from rlf.environments.sandboxes import ClassSandbox, complain_of_level, open_sessions
+from rlf.environments.world import MakeWorld
 from rlf.sandbox import SandboxSpec
 from rlf.tools.kind import MAX_ABANDONED
 from rlf.tools.python.threads import ThreadPool
@@ -100,7 +103,7 @@ class PythonEnv(EnvSpec):
     def _made_by(self) -> Callable[..., Any]:
         """The class; of one that is sandboxed what its source says of it. Raises RlfError."""
         # Read, not imported: a stub with the signatures is all that complaints, tools and prompts need.
-        return read_class(self.callable) if self.isolation is WorldIsolation.SANDBOX else load_callable(self.callable)
+        return _read_class(self.callable) if self.isolation is WorldIsolation.SANDBOX else load_callable(self.callable)
 
     @property
     def speaks(self) -> bool:
@@ -110,7 +113,7 @@ class PythonEnv(EnvSpec):
     @property
     def score_names(self) -> tuple[str, ...] | None:
         """Those that the source of `score` writes out; of a class without it, `reward` and the attributes that are."""
-        found = returned_keys(self.callable, "score")
+        found = _returned_keys(self.callable, "score")
         return found if found is None else tuple(sorted(found)) or attribute_scores(self._made_by)
 
     def describe_tools(self) -> Sequence[ToolDescription]:
@@ -196,3 +199,84 @@ class PythonEnv(EnvSpec):
         # Threads that hang are left behind and counted: there are some more than worlds, so that these do not starve.
         with guard_process(), closing(ThreadPool(self.limits.max_concurrency + MAX_ABANDONED)) as threads:
             yield partial(make_class_world, OwnProcess(made_by, self.args, threads, self.tools))
+
+
+# Classes as their source defines them, read without running any of it.
+
+
+def _read_class(name: str) -> type[Any]:
+    """The class `path/file.py:name` with stubs of its methods, those of bases in the same file included.
+
+    Raises:
+        RlfError: the file is not there, is not Python, has no such class, or does not settle what its methods take.
+    """
+    place, _, attribute = name.rpartition(":")
+    classes = _classes_in(Path(place), name)
+    if attribute not in classes:
+        raise RlfError(missing_name(name, attribute, list(classes)))
+    return _class_stub(classes[attribute], classes, name)
+
+
+def _returned_keys(name: str, method: str) -> frozenset[str] | None:
+    """The keys of the mappings that a class's method returns, `score` for a number, none where there is no such method.
+
+    None where the source does not settle them.
+    """
+    place, _, attribute = name.rpartition(":")
+    file = Path(place) if place.endswith(".py") else module_file(place)
+    try:
+        classes = {} if file is None else _classes_in(file, name)
+    except RlfError:
+        return None
+    wanted = [attribute]
+    for each in wanted:
+        if each not in classes:
+            return None  # of another file, or made at run time
+        found = [statement for bound, statement in list_bindings(classes[each].body) if bound == method]
+        if found:
+            is_one = len(found) == 1 and isinstance(found[0], FUNCTIONS) and not found[0].decorator_list
+            return _keys_of(found[0]) if is_one else None
+        wanted += [base for base in map(ast.unparse, classes[each].bases) if base not in ("object", *wanted)]
+    return frozenset()
+
+
+def _classes_in(file: Path, name: str) -> dict[str, ast.ClassDef]:
+    return {bound: one for bound, one in read_bindings(file, name)[1] if isinstance(one, ast.ClassDef)}
+
+
+def _keys_of(function: ast.AST) -> frozenset[str] | None:
+    found, left = set[str](), list(ast.iter_child_nodes(function))
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Return):
+            match node.value:
+                case ast.Dict(keys=keys) if all(isinstance(key, ast.Constant) for key in keys):
+                    found |= {str(key.value) for key in keys if isinstance(key, ast.Constant)}
+                case (
+                    ast.Constant(value=int() | float())
+                    | ast.Compare()
+                    | ast.Call(func=ast.Name("float" | "int" | "bool"))
+                ):
+                    found.add("score")
+                case _:
+                    return None
+        elif not isinstance(node, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
+            left += ast.iter_child_nodes(node)
+    return frozenset(found) if found else None
+
+
+def _class_stub(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], name: str) -> type[Any]:
+    bases = []
+    for base in node.bases:
+        found = classes.get(ast.unparse(base))
+        if found is None or found is node:
+            raise RlfError(f"{name}: its base {ast.unparse(base)!r} is not in the same file. Define it there.")
+        bases.append(_class_stub(found, classes, name))
+    members: dict[str, Any] = {"__doc__": ast.get_docstring(node)}
+    for method in (one for one in node.body if isinstance(one, FUNCTIONS)):
+        definition = define_function(method)
+        if not definition.complete and not method.name.startswith("_"):
+            words = f"{name}.{method.name}: a type or default is not built in, and its file is not imported"
+            raise RlfError(f"{words}. Write types such as `int`, `list[str]` or `Literal[...]`.")
+        members[method.name] = definition.stub
+    return type(node.name, tuple(bases), members)

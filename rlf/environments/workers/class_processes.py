@@ -23,7 +23,7 @@ from rlf.core.text import describe
 from rlf.environments.instances import REFUSALS, import_shared, kept_attributes
 from rlf.processes.forking import Serve, serve_forks
 from rlf.sandbox.guest.wire import Bounds, pack, read_frame, set_apart, write_all
-from rlf.tools.python.parameters import ArgumentAdapter
+from rlf.tools.misfits import ArgumentAdapter
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome
 

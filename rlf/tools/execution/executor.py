@@ -12,17 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rlf.core import RlfError, nearest
 from rlf.core.clocks import begin_wait, end_wait
 from rlf.core.meter import Meter
-from rlf.core.redact import Redactor
-from rlf.core.text import clean, shorten
+from rlf.core.redact import Redactor, clean
+from rlf.core.text import shorten
 from rlf.tools.declaration import CacheScope, Coercion, ToolDeclaration
-from rlf.tools.execution.cache import CacheKey, DiskCache, RunCache, canonical_arguments
+from rlf.tools.execution.cache import CacheKey, RunCache, canonical_arguments
 from rlf.tools.execution.gate import ConcurrencyGate, LoopMonitor, affordable_calls
 from rlf.tools.execution.open_tool import Course, OpenTool, Surroundings, refused_call
 from rlf.tools.kind import CallOrigin, LimitScope
@@ -30,7 +30,7 @@ from rlf.tools.results import MAX_NAME_CHARS, CountTokens
 from rlf.types import Outcome, ToolCall, ToolDescription, ToolInvoker, ToolResult
 
 if TYPE_CHECKING:
-    from rlf.tools.execution.tape import AnsweredCall, Tape, TapeWriter
+    from rlf.tools.execution.tape import AnsweredCall, DiskCache, Tape, TapeWriter
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,8 @@ class Executor:
         self._shown: dict[str, OpenTool] = {}
         """The tools that the model sees."""
         self._cache = RunCache()
-        self._disk = DiskCache()
+        self._disk: DiskCache | None = None
+        """None: no tool's results outlive the run."""
         self._record = record
         self._tape: TapeWriter | None = None
         self._record_rewards = record_rewards
@@ -126,7 +127,11 @@ class Executor:
         refuse_misfits(here)  # before any is opened: a fault of the last must not find a server of the first running
         async with AsyncExitStack() as stack:
             # Left in the other order: tools first, whose last calls may still be kept on disk and taped.
-            stack.push_async_callback(self._disk.close)
+            if any(declaration.cache.scope is CacheScope.FOREVER for declaration in here):
+                from rlf.tools.execution.tape import DiskCache
+
+                self._disk = DiskCache()
+                stack.push_async_callback(self._disk.close)
             if self._record is not None and self._replay is None:
                 self._tape = _open_tape(self._record)
                 stack.callback(self._tape.close)
@@ -252,17 +257,17 @@ class Executor:
             return await tool.run(arguments, course)
         key = CacheKey(tool.declaration.name, tool.source_hash, text)
 
-        async def from_disk() -> ToolResult:
-            kept = await self._disk.get(key)
+        async def from_disk(disk: DiskCache) -> ToolResult:
+            kept = await disk.get(key)
             if kept is not None:
                 return tool.shown_again(kept)
             result = await tool.run(arguments, course)
             if result.outcome is Outcome.OK:
-                await self._disk.put(key, result)
+                await disk.put(key, result)
             return result
 
-        if tool.declaration.cache.scope is CacheScope.FOREVER:
-            return await self._cache.get(key, from_disk)
+        if self._disk is not None and tool.declaration.cache.scope is CacheScope.FOREVER:
+            return await self._cache.get(key, partial(from_disk, self._disk))
         return await self._cache.get(key, lambda: tool.run(arguments, course))
 
     def _refuse_unknown(self, name: str) -> ToolResult:

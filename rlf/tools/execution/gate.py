@@ -17,11 +17,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rlf.core.clocks import clock
 from rlf.tools.kind import BreakerSpec
 from rlf.types import Outcome
+
+if TYPE_CHECKING:
+    from rlf.tools.execution.windows import Window
 
 logger = logging.getLogger(__name__)
 
@@ -29,54 +32,6 @@ _RESERVED = 64
 """Descriptors kept for everything that is not a call: database, checkpoints, logs, the loop itself."""
 _MIN_CALLS = 8
 _OPEN = Path("/proc/self/fd")
-
-
-class StartWindow:
-    """At most `limit` starts within any `span_s`, exactly."""
-
-    def __init__(self, limit: int, span_s: float) -> None:
-        self._span_s = span_s
-        self._limit = limit
-        self._starts: deque[float] = deque(maxlen=limit)
-
-    def wait_s(self, now: float) -> float:
-        """Time until one more call may start; 0 when it may now."""
-        # A deque of `limit` starts: the oldest is the one that must leave the window for another to begin. Buckets of
-        # a second would let twice the limit through across their border, which services count as a breach.
-        if len(self._starts) < self._limit:
-            return 0.0
-        return max(0.0, self._starts[0] + self._span_s - now)
-
-    def note_start(self, now: float) -> None:
-        self._starts.append(now)
-
-
-class TokenWindow:
-    """No call starts while those of the last `span_s` have used up `limit` tokens; the calls under way may pass it."""
-
-    def __init__(self, limit: int, span_s: float) -> None:
-        self._span_s = span_s
-        self._limit = limit
-        self._used: deque[tuple[float, float]] = deque()
-        self._total = 0.0
-
-    def wait_s(self, now: float) -> float:
-        while self._used and self._used[0][0] + self._span_s <= now:
-            self._total -= self._used.popleft()[1]
-        # A call's tokens are known at its end alone, so the limit is met by those that have ended.
-        excess = self._total - self._limit
-        for when, num_tokens in self._used if excess >= 0 else ():
-            excess -= num_tokens
-            if excess < 0:
-                return when + self._span_s - now
-        return 0.0
-
-    def note_tokens(self, now: float, num_tokens: float) -> None:
-        self._used.append((now, num_tokens))
-        self._total += num_tokens
-
-
-Window: TypeAlias = StartWindow | TokenWindow
 
 
 class ConcurrencyGate:
@@ -131,8 +86,7 @@ class ConcurrencyGate:
     def spend(self, num_tokens: float) -> None:
         """Counts the tokens that a call used up."""
         for window in self._windows:
-            if isinstance(window, TokenWindow):
-                window.note_tokens(monotonic(), num_tokens)
+            window.note_tokens(monotonic(), num_tokens)
 
     def close(self) -> None:
         """Forgets the timer."""
@@ -145,8 +99,7 @@ class ConcurrencyGate:
             return False
         now = monotonic()
         for window in self._windows:
-            if isinstance(window, StartWindow):
-                window.note_start(now)
+            window.note_start(now)
         return True
 
     def _wait_s(self) -> float:

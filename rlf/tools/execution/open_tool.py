@@ -10,19 +10,23 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlf.core import derive_seed
 from rlf.core.clocks import Deadline, TimeLimit, Timers, clock
 from rlf.core.meter import Meter
-from rlf.core.text import MAX_FAULT_CHARS, clean, describe, shorten, size_bytes
+from rlf.core.redact import clean
+from rlf.core.text import MAX_FAULT_CHARS, describe, shorten, size_bytes
 from rlf.tools.declaration import CacheScope, ToolDeclaration
 from rlf.tools.execution.detached import CancelledItself, DetachedTasks
-from rlf.tools.execution.gate import FAILURES, TASK_PREFIX, Breaker, ConcurrencyGate, StartWindow, TokenWindow, Window
-from rlf.tools.kind import MAX_ABANDONED, CallContext, CallOrigin, RateSpec, ToolRuntime
-from rlf.tools.results import CountTokens, OutputBudget, ToolFailure, check_images, failure_by
+from rlf.tools.execution.gate import FAILURES, TASK_PREFIX, Breaker, ConcurrencyGate
+from rlf.tools.kind import MAX_ABANDONED, CallContext, CallOrigin, ToolRuntime
+from rlf.tools.results import CountTokens, OutputBudget, ToolFailure, failure_by
 from rlf.tools.validate import ArgumentCheck, OutputCheck
 from rlf.types import Attempt, InnerTurn, Outcome, ToolOutput, ToolResult
+
+if TYPE_CHECKING:
+    from rlf.tools.execution.windows import Window
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +105,12 @@ class OpenTool:
         self.budget = OutputBudget(limits, around.count_tokens, around.redact)
         self._around = around
         self._output = None if declaration.output_schema is None else OutputCheck(declaration.output_schema)
-        self._gate = ConcurrencyGate(declaration.target.concurrency(limits), _make_windows(limits.rate))
+        windows: list[Window] = []
+        if limits.rate is not None:
+            from rlf.tools.execution.windows import make_windows
+
+            windows = make_windows(limits.rate)
+        self._gate = ConcurrencyGate(declaration.target.concurrency(limits), windows)
         self._breaker = None if limits.breaker is None else Breaker(limits.breaker)
         self._gone = ""
         """Why the last call found that nobody has to wait for the tool; calls that are refused give it too."""
@@ -301,6 +310,8 @@ class OpenTool:
             if complaint is not None:
                 return Ending(Outcome.OUTPUT_REJECTED, complaint)
             if output.images:
+                from rlf.tools.outputs import check_images  # of few tools
+
                 images, lines = check_images(output.images, self.declaration.limits)
                 text, output = "\n".join([text, *lines] if text else lines), replace(output, images=images)
             return Ending(Outcome.OK, text, output)
@@ -376,16 +387,6 @@ def refused_call(outcome: Outcome, text: str) -> ToolResult:
 def backoff_s(num_attempts: int, seed: int) -> float:
     """Pause after the n-th failed attempt: uniform below FIRST_PAUSE_S * 2^(n-1), drawn from (seed, n)."""
     return random.Random(seed + num_attempts).uniform(0.0, FIRST_PAUSE_S * 2.0 ** (num_attempts - 1))
-
-
-def _make_windows(rate: RateSpec | None) -> list[Window]:
-    if rate is None:
-        return []
-    bounds = [(StartWindow, rate.per_second, 1.0), (StartWindow, rate.per_minute, 60.0)]
-    windows: list[Window] = [kind(limit, span_s) for kind, limit, span_s in bounds if limit is not None]
-    if rate.tokens_per_minute is not None:
-        windows.append(TokenWindow(rate.tokens_per_minute, 60.0))
-    return windows
 
 
 _CHANGEABLE = frozenset({dict, list})

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from rlf.core.identity import hash_json
 from rlf.core.kinds import wrong_value
-from rlf.core.text import clean
+from rlf.core.redact import clean
 from rlf.sandbox import Execution, LevelChoice, Request, SandboxOutcome, SandboxSpec, open_sandbox
 from rlf.tools.kind import CallContext, Limits, ToolKind, ToolRuntime
 from rlf.tools.sandboxed import argument_complaints, error_of, refuse_failures, usage_of, within_time

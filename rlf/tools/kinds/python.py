@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from rlf.core.callables import CallableName, NotRun, blocking_calls, is_async, load_callable, source_hash
+from rlf.core.callables import CallableName, NotRun, is_async, load_callable, source_hash
 from rlf.core.definitions import find_definition
 from rlf.core.identity import hash_json
 from rlf.core.process import usable_cores
@@ -79,10 +79,12 @@ class PythonTool(ToolKind):
         function = _bind_callable(target)
         if is_async(function) and self.isolation is Isolation.THREAD:
             return [f"{self.callable} is `async def`, which runs on the event loop; write `isolation: auto`"]
-        blocking = blocking_calls(function) if is_async(function) and self.isolation is not Isolation.PROCESS else []
-        if blocking:
-            message = f"{self.callable} is `async def` and calls {', '.join(blocking)}, which blocks every trajectory"
-            return [f"{message} while it waits; await an asynchronous function, or write `def`"]
+        if is_async(function) and self.isolation is not Isolation.PROCESS:
+            from rlf.core.mistakes import blocking_calls
+
+            if blocking := ", ".join(blocking_calls(function)):
+                message = f"{self.callable} is `async def` and calls {blocking}, which blocks every trajectory"
+                return [f"{message} while it waits; await an asynchronous function, or write `def`"]
         if self.isolation is Isolation.PROCESS and self.callable.startswith("__main__:"):
             return [f"{self.callable} is in the main program, which no other process can import; name a module"]
         return signature_complaints(function, input_schema)

@@ -13,8 +13,9 @@ from urllib.parse import quote
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from rlf.core.addresses import Headers
 from rlf.core.identity import hash_json, hash_path
-from rlf.core.kinds import Headers, StrictModel, wrong_value
+from rlf.core.kinds import StrictModel, wrong_value
 from rlf.core.redact import Redactor
 from rlf.tools.results import ToolFailure
 from rlf.types import Outcome

@@ -16,7 +16,7 @@ from docstring_parser.common import Docstring
 from pydantic import TypeAdapter
 
 from rlf.core import RlfError
-from rlf.core.text import clean
+from rlf.core.redact import clean
 from rlf.tools.python.inference import SchemaGenerator, default_of, is_required, json_schema
 from rlf.tools.python.parameters import NO_DEFAULT, Argument, CallSignature, documentation, read_signature
 from rlf.types import ToolDescription

@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from rlf.core.redact import clean
 from rlf.tools.kind import CallContext, ToolRuntime
-from rlf.tools.python.parameters import adapt
-from rlf.tools.results import to_output
+from rlf.tools.python.parameters import arguments_of, is_json_type
 from rlf.types import ToolOutput
 
 if TYPE_CHECKING:
@@ -40,6 +40,18 @@ Place: TypeAlias = "OnLoop | OnThread"
 """Runs functions."""
 
 
+def adapt(function: Function) -> Function:
+    """The function taking JSON arguments by name; itself where its types are JSON's own."""
+    arguments, others = arguments_of(function)
+    if all(
+        is_json_type(one.annotation) and not one.is_positional for one in (*arguments, *([others] if others else []))
+    ):
+        return function
+    from rlf.tools.misfits import ArgumentAdapter
+
+    return ArgumentAdapter(function).bind(function)
+
+
 class FunctionRuntime(ToolRuntime):
     """Calls a function."""
 
@@ -55,4 +67,12 @@ class FunctionRuntime(ToolRuntime):
         return self._place.num_abandoned
 
     def invoke(self, arguments: Mapping[str, Any], context: CallContext) -> Coroutine[Any, Any, ToolOutput]:
-        return self._place.call(self._function, arguments, to_output)
+        return self._place.call(self._function, arguments, _to_output)
+
+
+def _to_output(value: Any) -> ToolOutput:
+    if type(value) is str:  # most are
+        return ToolOutput(clean(value))
+    from rlf.tools.outputs import to_output
+
+    return to_output(value)

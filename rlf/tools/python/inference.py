@@ -11,7 +11,6 @@ from pydantic import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from rlf.core import RlfError, nearest
-from rlf.core.plain_json import json_text
 from rlf.core.readings import Readings
 from rlf.tools.python.parameters import NO_DEFAULT, Argument, read_signature
 
@@ -57,6 +56,8 @@ def default_of(argument: Argument) -> Any:
     """The function's own default as JSON; `NO_DEFAULT` where there is none, or JSON cannot express it."""
     if argument.default is NO_DEFAULT:
         return NO_DEFAULT
+    from rlf.tools.outputs import json_text
+
     try:
         return json.loads(json_text(argument.default))
     except Exception:  # noqa: BLE001 - `__iter__` and the like of a default are the function's own code

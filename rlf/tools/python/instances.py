@@ -11,9 +11,10 @@ from rlf.core.callables import is_async
 from rlf.core.clocks import Deadline
 from rlf.tools.execution.detached import CancelledItself, DetachedTasks
 from rlf.tools.kind import CallContext, ToolRuntime
+from rlf.tools.misfits import ArgumentAdapter
+from rlf.tools.outputs import to_output
 from rlf.tools.python.functions import OnLoop, Place
-from rlf.tools.python.parameters import ArgumentAdapter
-from rlf.tools.results import ToolFailure, failure_by, to_output
+from rlf.tools.results import ToolFailure, failure_by
 from rlf.types import Outcome, ToolOutput
 
 _CLOSE_S = 5.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import collections.abc
 import inspect
-import json
 import sys
 import types
 import typing
@@ -17,13 +16,7 @@ from types import UnionType
 from typing import Annotated, Any, NewType
 
 import typing_extensions
-from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
-
-from rlf.core.errors import describe_type
-from rlf.core.text import shorten
-from rlf.tools.results import ToolFailure
-from rlf.types import Outcome
 
 NO_DEFAULT = Parameter.empty
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -147,86 +140,13 @@ def _portable_dict(annotation: Any, within: tuple[Any, ...]) -> Any:
     return found
 
 
-# JSON arguments as the values that a function's annotations name: dates, enums, dataclasses, models.
-#
-# What is JSON's own type is passed as it is, at no cost. A value that its type refuses is the caller's to correct: the
-# call ends as `invalid_arguments`, before the function runs.
+# Which types a function may ask for that JSON has itself.
 
 Function = Callable[..., Any]
 
 _JSON_TYPES = frozenset({str, int, float, bool, type(None), None, Any, object, list, dict, NO_DEFAULT})
 _LISTS = (list, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
 _MAPPINGS = (dict, collections.abc.Mapping)
-_MAX_COMPLAINTS = 4
-_MAX_VALUE_CHARS = 80
-
-
-class ArgumentAdapter:
-    """Fills in the arguments of one callable; made once, from its signature."""
-
-    def __init__(self, function: Function) -> None:
-        arguments, others = _arguments_of(function)
-        found = {one.name: _make_adapter(one.annotation) for one in arguments if not is_json_type(one.annotation)}
-        self._adapters = {name: adapter for name, adapter in found.items() if adapter is not None}
-        self._defaults = {
-            one.name: self._adapters[one.name]
-            for one in arguments
-            if one.default is NO_DEFAULT
-            and one.name in self._adapters
-            and self._adapters[one.name].get_default_value() is not None
-        }
-        self._names = frozenset(one.name for one in arguments)
-        is_typed = others is not None and not is_json_type(others.annotation)
-        self._others = _make_adapter(others.annotation) if others is not None and is_typed else None
-        """What reads an argument that the function does not name."""
-        self._positional = tuple(one.name for one in arguments if one.is_positional)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether calls need nothing of it: all types are JSON's own, all arguments are passed by name."""
-        return not self._adapters and not self._positional and self._others is None
-
-    def bind(self, function: Function) -> Function:
-        """The function taking JSON arguments by name."""
-        return function if self.is_idle else partial(self._call_function, function)
-
-    def _call_function(self, function: Function, /, **arguments: Any) -> Any:
-        filled = self._convert_arguments(arguments)
-        given: list[Any] = []
-        for name in self._positional:
-            if name not in filled:  # the function's own default, and those of all that follow
-                break
-            given.append(filled.pop(name))
-        return function(*given, **filled)
-
-    def _convert_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as their types. Raises ToolFailure with everything that they refuse."""
-        filled, complaints = dict(arguments), list[str]()
-        others = {name: self._others for name in arguments.keys() - self._names if self._others is not None}
-        for name, adapter in {**self._adapters, **others}.items():
-            if name not in arguments:
-                continue
-            try:
-                filled[name] = _validate_value(adapter, arguments[name])
-            except ValidationError as fault:
-                for error in fault.errors(include_url=False, include_context=False):
-                    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])
-                    words = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-                    got = "" if error["type"] == "missing" else f"; got {_show_value(error['input'])}"
-                    complaints.append(f"{name}{where}: {words}{got}")
-        if complaints:
-            message = "; ".join(complaints[:_MAX_COMPLAINTS])
-            raise ToolFailure(Outcome.INVALID_ARGUMENTS, shorten(f"invalid arguments: {message}"))
-        for name, adapter in self._defaults.items():
-            if name not in filled:
-                default = adapter.get_default_value()
-                filled[name] = None if default is None else default.value
-        return filled
-
-
-def adapt(function: Function) -> Function:
-    """The function taking JSON arguments by name; itself where its types are JSON's own."""
-    return ArgumentAdapter(function).bind(function)
 
 
 def is_json_type(annotation: Any) -> bool:
@@ -251,35 +171,10 @@ def _is_word(metadata: Any) -> bool:
     return isinstance(metadata, str) or is_description
 
 
-def _arguments_of(function: Function) -> tuple[tuple[Argument, ...], Argument | None]:
+def arguments_of(function: Function) -> tuple[tuple[Argument, ...], Argument | None]:
     """Those that it names, and what stands for every other."""
     try:
         signature = read_signature(function)
     except (TypeError, ValueError):  # a builtin without a signature: it gets what the model gave
         return (), None
     return signature.arguments, signature.others
-
-
-def _make_adapter(annotation: Any) -> TypeAdapter[Any] | None:
-    """None for a type that pydantic does not know: the function gets what the model gave, and must know."""
-    try:
-        return TypeAdapter(annotation)
-    except Exception:  # noqa: BLE001 - a type's own hooks may raise anything
-        return None
-
-
-def _validate_value(adapter: TypeAdapter[Any], value: Any) -> Any:
-    """The value as its type, read as JSON, where strict models take text for dates and lists for sets."""
-    try:
-        return adapter.validate_json(json.dumps(value))
-    except ValidationError as fault:
-        if fault.errors(include_url=False)[0]["type"] != "json_invalid":
-            raise
-    return adapter.validate_python(value)  # half of a surrogate pair, which pydantic's reader of JSON refuses
-
-
-def _show_value(value: Any) -> str:
-    try:
-        return shorten(json.dumps(value, ensure_ascii=False), _MAX_VALUE_CHARS)
-    except (TypeError, ValueError, RecursionError):
-        return describe_type(value)

@@ -31,8 +31,9 @@ from rlf.processes.forking import die_with
 from rlf.processes.held import Child
 from rlf.sandbox.guest.wire import BadFrame, Bounds, Frame, pack, read_frame, set_apart, write_all, write_head
 from rlf.tools.kind import CallContext, ToolRuntime
-from rlf.tools.python.parameters import adapt
-from rlf.tools.results import ToolFailure, failure_by, to_output
+from rlf.tools.outputs import to_output
+from rlf.tools.python.functions import adapt
+from rlf.tools.results import ToolFailure, failure_by
 from rlf.types import Image, Outcome, ToolOutput
 
 logger = logging.getLogger(__name__)

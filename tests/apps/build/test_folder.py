@@ -23,7 +23,7 @@ from rlf.data import load_tasks
 from rlf.rewards.values import Finding, count_solved, keyed_golds, read_golds, text_keys, value_keys
 from rlf.spec import load_spec
 from rlf.spec.inputs import look
-from rlf.tools.results import to_text
+from rlf.tools.outputs import to_text
 from tests.apps.build.worlds import rewards_of_gold, settings
 
 FILE = """\

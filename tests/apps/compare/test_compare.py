@@ -33,9 +33,9 @@ from rlf.lineage.records import (
     StepTotals,
     TrainingStep,
 )
-from rlf.lineage.resumed import accept_changes
 from rlf.lineage.run import start_run
 from rlf.lineage.store import open_store
+from rlf.lineage.upkeep import accept_changes
 from rlf.reports.pages.chart import ArmCurve, draw, main_curves
 from rlf.reports.report import read_report
 from rlf.types import EvaluationFinished, RunStatus

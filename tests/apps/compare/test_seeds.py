@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rlf.apps.compare.outcomes import crossed_evidence
-from rlf.reports.paired import ALPHA, judge, separable_difference
+from rlf.reports.paired import ALPHA, judge
+from rlf.runs.planning import separable_difference
 
 from ...reports.test_evidence import assert_agrees, fixed
 

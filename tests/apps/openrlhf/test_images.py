@@ -11,7 +11,8 @@ import pytest
 from rlf.apps.openrlhf.dataset import found_images, keep_images
 from rlf.apps.openrlhf.emit import write_job
 from rlf.apps.openrlhf.job import Job, new_attempt, write_attempt
-from rlf.chat.encoding import encode_template, load_processor
+from rlf.chat.encoding import encode_template
+from rlf.chat.vision import load_processor
 from rlf.engines.engine import load_inputs
 from rlf.plan import compile as compile_plan
 from rlf.spec import load_spec

@@ -16,7 +16,7 @@ from rlf.apps.serve.app import ModelServer, answering
 from rlf.builtin.names import builtin_path
 from rlf.core.servers import listening
 from rlf.engines.engine import HostSettings
-from rlf.engines.local.host import load_host
+from rlf.engines.local.restored import load_host
 
 from .clients import question
 

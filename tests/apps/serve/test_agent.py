@@ -21,7 +21,7 @@ from rlf.core import RlfError
 from rlf.core.servers import listening
 from rlf.data import load_tasks
 from rlf.engines.engine import HostSettings
-from rlf.engines.local.host import load_host
+from rlf.engines.local.restored import load_host
 from rlf.rollout.loop import play
 from rlf.rollout.rollout import Rollout
 from rlf.rollout.scripted import ScriptedPolicy

@@ -17,7 +17,8 @@ from rlf.apps.serve.requests import Tools
 from rlf.builtin.names import builtin_path
 from rlf.chat.encoding import load_tokenizer
 from rlf.core import RunError
-from rlf.engines.local.host import PolicyHost, load_host
+from rlf.engines.local.host import PolicyHost
+from rlf.engines.local.restored import load_host
 from rlf.types import Sample, Sampling, ToolDescription
 from tests.apps.serve.clients.question import PERSON, TOWN
 from tests.apps.serve.served import QUESTION, SEARCH, Ask, asking, events_of, serving_model

@@ -13,11 +13,12 @@ import pytest
 
 from rlf.apps.imports.worlds import import_world
 from rlf.apps.servers.openenv import _read_result
-from rlf.apps.worlds.examine import ATTACKS, TRIALS, Sign, examine_world
+from rlf.apps.worlds.examine import ATTACKS, TRIALS, examine_world
+from rlf.apps.worlds.trial import Sign
 from rlf.core import RlfError
 from rlf.environments import EnvSpec
 from rlf.environments.playing import Ranges, open_bench
-from rlf.tools.results import to_output
+from rlf.tools.outputs import to_output
 from rlf.types import Message, Outcome, StopReason, Task
 
 from ...environments.conftest import STOP, call, openenv_python

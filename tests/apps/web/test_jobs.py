@@ -16,7 +16,8 @@ import pytest
 
 from rlf.apps.web.jobs import PAGES, Jobs, JobState
 from rlf.core.errors import NotFoundError, RlfError, RunError
-from rlf.lineage.process import current_process, is_gone, process_of, send_signal
+from rlf.lineage.process import current_process, is_gone, process_of
+from rlf.lineage.upkeep import send_signal
 
 from ...reports.synthetic import run_record
 

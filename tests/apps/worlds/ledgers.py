@@ -10,7 +10,7 @@ import threading
 import time
 from typing import ClassVar, Literal
 
-from rlf.environments.kind import Step
+from rlf.environments.world import Step
 
 
 class Ledger:

@@ -16,7 +16,7 @@ import uuid
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from rlf.environments.kind import Step
+from rlf.environments.world import Step
 
 ITEMS = {"lamp": "K7Q2", "rope": "B3X9", "drum": "M5T4", "kite": "W8Z6"}
 """The things of a depot and their codes; rows have `item` and `answer`, the code."""

@@ -8,7 +8,6 @@ from rlf.core import RunError
 from rlf.engines.local.checkpoint import (
     TrainingProgress,
     kept_steps,
-    load_checkpoint,
     note_best,
     prune_checkpoints,
     read_progress,
@@ -16,6 +15,7 @@ from rlf.engines.local.checkpoint import (
     save_checkpoint,
 )
 from rlf.engines.local.model import load_model
+from rlf.engines.local.restored import load_checkpoint
 from rlf.engines.saved_model import find_file_damage
 from rlf.spec.models import KlSpec, LoraSpec
 from tests.engines.local.test_update import batch_of, new_updater, weights

@@ -26,7 +26,8 @@ from rlf.core import RlfError
 from rlf.core.callables import about_to_run, is_async, load_callable, locate
 from rlf.core.files import scratch
 from rlf.core.mistakes import install
-from rlf.core.text import clean, clean_value, describe
+from rlf.core.redact import clean
+from rlf.core.text import clean_value, describe
 from rlf.processes.child import SUPERVISED_END_S, describe_exit, run_to_end, supervised
 from rlf.rollout.by_text import message_of
 from rlf.sandbox.launch import BUBBLEWRAP, INSTALL_BUBBLEWRAP, system_options

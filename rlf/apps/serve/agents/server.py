@@ -28,8 +28,8 @@ from rlf.apps.serve.model import ServedModel
 from rlf.apps.serve.openai import Chat
 from rlf.apps.serve.requests import Refusal, Tools, body_object
 from rlf.core.errors import CheckError
+from rlf.core.redact import clean
 from rlf.core.servers import listening
-from rlf.core.text import clean
 from rlf.rollout.by_text import TextPlayer
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout, with_observation, world_cause

@@ -28,6 +28,7 @@ from rlf.apps.web.trajectories import (
     read_trajectory,
 )
 from rlf.core.errors import RlfError
+from rlf.lineage.calls import tool_call_summary
 from rlf.lineage.reader import Reader
 from rlf.lineage.records import TRAIN
 from rlf.reports.trajectory import show_links
@@ -103,7 +104,7 @@ def show_trajectories(request: Request, name: str, asked: Wanted, after: str = "
             found = page_trajectories(reader, run_id, asked.listed, after or None, _PER_PAGE)
         except RlfError as error:
             fault = str(error)
-        tools = [summary.name for summary in reader.tool_call_summary(run_id)]
+        tools = [summary.name for summary in tool_call_summary(reader, run_id)]
         modes = sorted({one.mode for one in reader.evaluations(run_id)}, reverse=True)
     known = {"tools": tools, "phases": [TRAIN, *modes], "failures": list(FailureClass), "outcomes": list(Outcome)}
     of_run = labels_by_id(site_of(request).runs_folder)

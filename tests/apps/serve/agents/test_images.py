@@ -12,8 +12,8 @@ import pytest
 
 from rlf.apps.serve.agents import AgentServer
 from rlf.apps.serve.agents.programs import AgentSession, AgentTask
-from rlf.chat.encoding import Vision, load_processor
 from rlf.chat.format import open_format
+from rlf.chat.vision import Vision, load_processor
 from rlf.rollout.loop import Setting
 from rlf.rollout.rollout import Rollout, RolloutLimits
 from rlf.rollout.scripted import ScriptedPolicy
