@@ -158,7 +158,7 @@ class Schedule(StrEnum):
     """As soon as their tools return: fastest, and no tokens repeat."""
     INVARIANT = "invariant"
     """As soon as their tools return, each row computed in shapes of its own: the same seed gives the same tokens, bit
-    for bit, whatever the timing. Where kernels do not allow that, as on GPUs, `logical` takes its place."""
+    for bit, whatever the timing. Where kernels do not allow that, as on some GPUs, `logical` takes its place."""
     LOGICAL = "logical"
     """At fixed decode ticks, where all wait for the slowest tool. Nobody has to write it: `invariant` falls back to
     it."""
